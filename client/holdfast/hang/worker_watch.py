@@ -169,7 +169,7 @@ class WorkerWatch:
 
     def _is_progress(self, line: LogLine, at_s: float) -> bool:
         before = self._reader.steps_read
-        progress = self._reader.is_progress(line.text)
+        progress = self._reader.is_progress(line.text, line.rank)
         if self._reader.steps_read > before:
             self.count.take(line.rank, self._reader.step, self._reader.total)
         elif self.step is None:

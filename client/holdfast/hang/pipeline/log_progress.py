@@ -32,16 +32,37 @@ GAUGE_SHARE = 0.25
 # So few changes tell a gauge from a count yet: a gauge that climbs at first is taken for a count until then.
 GAUGE_CHANGES = 4
 
+_COUNTED = (
+    r"(?:steps?|it|iters?|iterations?|epochs?|(?:mini-?)?batch(?:es)?|updates?|rounds?|episodes?|games?|trials?"
+    r"|gen(?:eration)?s?|trees?|samples?|examples?|images?|tokens?|frames?|timesteps?)\b"
+)
+_ITS_NUMBER = r"[\s:=#]{0,3}\d{1,15}"
+_VALUE = r"[\s:=]{1,3}-?\d{1,15}(?:\.\d{1,15})?(?![\d.]|\s?(?:s|secs?|seconds?|mins?|minutes?|ms)\b)"
+# The rest of a duration of several units: 1h02m03s.
+_UNITS = r"\s?[dhm](?:\s?\d{1,9}\s?[hms]){1,3}\b"
 _CLOCKS = re.compile(
+    r"(?<![a-z])(?=[a-z])(?:"
+    # A step and the name of what follows: "step 10 min 0.3", "step 10 min_reward 0.3".
+    rf"(?P<kept>{_COUNTED}{_ITS_NUMBER}(?=\s{{1,4}}(?:min|h|s|min[ _][a-z]{{3,20}}){_VALUE}))"
+    r"|(?:mon|tue|wed|thu|fri|sat|sun)\s+[a-z]{3}\s+\d+"  # ctime
+    r"|[iwef]\d{4}(?=\s{1,2}\d\d:\d\d)"  # severity and date of glog
+    # A clock's word and its number, unless that counts work: "elapsed_s: 30", but "after 100 steps".
+    r"|(?:up[ _]?time|run[ _]?time|elapsed|alive|idle|waited|waiting|after)(?![a-z])"
+    rf"(?![^\d\n]{{0,12}}(?:(?<![a-z]){_COUNTED}{_ITS_NUMBER}|\d{{1,15}}(?:[.,]\d{{1,9}})?\s{{0,2}}{_COUNTED}))"
+    rf"\D{{0,12}}\d+(?:\.\d+)?(?:{_UNITS})?"
+    r"|(?:re-?tr(?:y|ies|ying|ied)|attempts?|tr(?:y|ies)|reconnect(?:s|ing)?|heartbeats?|pulse|ping"
+    r"|poll(?:s|ing|ed)?)\b[^\d\n]{0,12}\d+"  # a count of attempts, or of signs of life
+    r")|(?=\d)(?:"
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?"  # dates, ISO times
-    r"|\b\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?\b"  # times of day, elapsed times
-    r"|\b1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?:\.\d+)?\b"  # seconds to nanoseconds since 1970
-    r"|\b(?:mon|tue|wed|thu|fri|sat|sun)\s+[a-z]{3}\s+\d+"  # ctime
-    r"|\b[iwef]\d{4}\b"  # severity and date of glog
-    r"|\b(?:up ?time|elapsed|alive|idle|waited|waiting|after)\b\D{0,12}\d+(?:\.\d+)?"  # a clock's word, its number
-    r"|\b(?:re-?tr(?:y|ies|ying)|attempts?|tr(?:y|ies)|reconnect(?:s|ing)?|heartbeats?|pulse|ping|poll(?:s|ing)?)\b"
-    r"[^\d\n]{0,12}\d+"  # a count of attempts, or of signs of life
-    r"|\b\d+(?:\.\d+)?\s*(?:s|secs?|seconds?|mins?|minutes?|h|hours?|ms)\b",  # durations
+    r"|\b(?:20\d\d[01]\d[0-3]\d[-_T ]?[0-2]\d:?[0-5]\d:?[0-6]\d(?:[.,]\d{1,9})?Z?(?![\d.])"  # without dashes
+    r"|\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d+)?\b"  # times of day, elapsed times
+    r"|(?<!\d\.)[0-2]\d\.[0-5]\d\.[0-5]\d(?![\d.])"  # times of day with dots
+    r"|1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?:\.\d+)?\b"  # seconds to nanoseconds since 1970
+    r"|\d+(?:st|nd|rd|th)?\s+(?:retr(?:y|ies)|attempts?|tries|polls?|pings?|heartbeats?)\b"  # the count before it
+    rf"|\d{{1,9}}{_UNITS}"
+    r"|\d+(?:\.\d+)?\s*(?:s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|days?|ms|msecs?|milliseconds?"
+    "|us|\N{MICRO SIGN}s|\N{GREEK SMALL LETTER MU}s|usecs?|microseconds?|ns|nanoseconds?)"
+    r"\b(?!\s{0,4}=)))",  # durations; in "10 s=0.5" the letter is another number's name
     re.IGNORECASE,
 )
 _OPAQUE = re.compile(
@@ -80,6 +101,12 @@ _SPEAKER = re.compile(
     + r"?#(?:/#)?\W{0,4}",
     re.IGNORECASE,
 )
+_SPEAKS = re.compile(
+    r"(?<![a-z])(?:rank|process|proc|pid|thread|worker|actor|learner|env|chain|client|agent|replica)"
+    rf"[\s:=_\[(/{SIGN}\"'-]{{0,4}}#",
+    re.IGNORECASE,
+)
+"""Before and with the number of who prints a line, where several print lines of one shape."""
 
 
 @dataclass(slots=True)
@@ -106,6 +133,32 @@ class _Place:
         return self.changes >= GAUGE_CHANGES and self.falls > GAUGE_SHARE * self.changes
 
 
+class _Shape:
+    """Numbers of the lines of one shape, of all who print it together."""
+
+    __slots__ = ("first", "places", "several", "speaks")
+
+    def __init__(self, shape: str, numbers: tuple[float, ...], rank: int) -> None:
+        self.places = _places(numbers)
+        places = (shape.count("#", 0, found.end()) - 1 for found in _SPEAKS.finditer(shape))
+        self.speaks = tuple(index for index in places if index < len(numbers))
+        self.first = self.speaker(numbers, rank)
+        self.several = False
+
+    def speaker(self, numbers: tuple[float, ...], rank: int) -> tuple[float, ...]:
+        """Return the rank that printed a line, and whom the line itself names."""
+        return rank, *(numbers[index] for index in self.speaks)
+
+
+def _places(numbers: tuple[float, ...]) -> list[_Place]:
+    return [_Place(value, value) for value in numbers]
+
+
+def _grow(places: list[_Place], numbers: tuple[float, ...]) -> bool:
+    # Every place is brought up to date, so no short cut at the first that grows.
+    return bool([place for place, value in zip(places, numbers, strict=True) if place.grows(value)])
+
+
 def plain(line: str) -> str:
     """A line without what colours it or moves the cursor."""
     return _CONTROL.sub("", line) if "\x1b" in line else line
@@ -123,20 +176,27 @@ def normalised(line: str) -> tuple[str, tuple[float, ...]]:
 
 @functools.lru_cache(maxsize=512)  # several readers ask for each line in turn
 def _normalised(line: str) -> tuple[str, tuple[float, ...]]:
-    text = _OPAQUE.sub("<id>", _CLOCKS.sub("<t>", line.strip()))
+    text = _OPAQUE.sub("<id>", _CLOCKS.sub(_clock, line.strip()))
     numbers = tuple(float(found) for found in _NUMBER.findall(text)[:MAX_NUMBERS])
     return _NUMBER.sub("#", text.replace("#", SIGN)), numbers
+
+
+def _clock(found: re.Match[str]) -> str:
+    return found["kept"] or "<t>"
 
 
 class LineReader:
     """Reads the output of one worker in one generation; a new generation gets a new reader.
 
-    It remembers at most ``MAX_SHAPES`` × ``MAX_NUMBERS`` numbers. Raises ``BadPattern`` for a pattern that is none.
+    Ranks that count on their own, and actors or environments that their lines name, are far apart: together their
+    numbers fall as often as they rise, so those of each are followed, too. It remembers at most twice ``MAX_SHAPES`` ×
+    ``MAX_NUMBERS`` numbers. Raises ``BadPattern`` for a pattern that is none.
     """
 
     def __init__(self, step_pattern: str = "") -> None:
         self._pattern = compiled_earlier(step_pattern) if step_pattern else None
-        self._shapes: dict[str, list[_Place]] = {}
+        self._shapes: dict[str, _Shape] = {}
+        self._of_each: dict[tuple[str, tuple[float, ...]], list[_Place]] = {}
         self.step: float | None = None
         self._last: float | None = None
         # Of the newest line with a step: what the pattern's second group found.
@@ -147,24 +207,33 @@ class LineReader:
         """Go on where a reader of this generation has read ``step`` last: to read it again is no progress."""
         self.step = self._last = step
 
-    def is_progress(self, line: str) -> bool:
-        """Whether this line tells of work done since the lines before it."""
+    def is_progress(self, line: str, rank: int = 0) -> bool:
+        """Whether this line of a rank tells of work done since the lines before it."""
         if self._pattern is not None:
             return self._is_step(self._pattern, line)
         shape, numbers = normalised(plain(line))
         if not shape:
             return False
-        places = self._shapes.get(shape)
-        if places is None:
-            return self._is_new(shape, numbers)
-        # Every place is brought up to date, so no short cut at the first that grows.
-        growing = [place for place, value in zip(places, numbers, strict=True) if place.grows(value)]
-        return bool(growing)
+        known = self._shapes.get(shape)
+        if known is None:
+            return self._is_new(shape, numbers, rank)
+        grows = _grow(known.places, numbers)
+        speaker = known.speaker(numbers, rank)
+        known.several |= speaker != known.first
+        return (known.several and self._own_grows((shape, speaker), numbers)) or grows
 
-    def _is_new(self, shape: str, numbers: tuple[float, ...]) -> bool:
+    def _own_grows(self, whose: tuple[str, tuple[float, ...]], numbers: tuple[float, ...]) -> bool:
+        own = self._of_each.get(whose)
+        if own is not None:
+            return _grow(own, numbers)
+        if len(self._of_each) < MAX_SHAPES:
+            self._of_each[whose] = _places(numbers)
+        return False
+
+    def _is_new(self, shape: str, numbers: tuple[float, ...], rank: int) -> bool:
         if len(self._shapes) >= MAX_SHAPES:
             return False
-        self._shapes[shape] = [_Place(value, value) for value in numbers]
+        self._shapes[shape] = _Shape(shape, numbers, rank)
         return True
 
     def _is_step(self, pattern: StepPattern, line: str) -> bool:

@@ -45,10 +45,71 @@ def test_the_same_numbers_again_are_not_progress() -> None:
         ("session 7f9c2ba4-e88f-4d3a-9f3b-1a2b3c4d5e6f", "session 8f9c2ba4-e88f-4d3a-9f3b-1a2b3c4d5e6f"),
         ("ptr 0x7f001234", "ptr 0x7f991234"),
         ("at commit 3f2a9bc1d", "at commit 9e2a9bc1f"),
+        ("20261129-095823 still waiting", "20261129-101813 still waiting"),
+        ("20261129T095823Z still waiting", "20261129T101813Z still waiting"),
+        ("20261129095823.125 still waiting", "20261129101813.250 still waiting"),
+        ("09.58.23 still waiting", "10.18.33 still waiting"),
+        ('{"event": "alive", "elapsed_s": 10}', '{"event": "alive", "elapsed_s": 20}'),
+        ("uptime_s: 10", "uptime_s: 20"),
+        ("time_elapsed 10", "time_elapsed 20"),
+        ("all_reduce ran for 601000 milliseconds", "all_reduce ran for 602000 milliseconds"),
+        ("blocked: 1000 msec", "blocked: 2000 msec"),
+        ("450/1000 [==>..] 1020us/step", "450/1000 [==>..] 1040us/step"),
+        ("eta 1.00 hrs", "eta 1.25 hrs"),
+        ("still waiting 0h01m10s", "still waiting 1h02m20s"),
+        ("blocked for 1h 2m 3s", "blocked for 2h 3m 4s"),
+        ("blocked for 1m03s", "blocked for 2m04s"),
+        ("no answer yet, polled 3 times", "no answer yet, polled 4 times"),
+        ("not connected after 3 attempts", "not connected after 4 attempts"),
+        ("4th attempt failed", "5th attempt failed"),
+        ("time since last step: 30 s", "time since last step: 60 s"),
+        ("still waiting after step 451 for 30s", "still waiting after step 451 for 60s"),
     ],
 )
 def test_clocks_and_identifiers_are_no_progress(first: str, second: str) -> None:
     assert progress([first, second]) == [True, False]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Loss after epoch {}: 0.25",
+        "Cost after iteration {}: 0.25",
+        "Loss after mini-batch {}: 0.25",
+        "After {} steps: loss=0.25",
+        "Error after {} iterations 0.25",
+        "after {} images: 0.25",
+        "Generation {} min 0.532 max 3.9",
+        "Step {}  Min reward 0.257",
+        "step {} min_loss 0.257",
+        "iter {} H 0.722 KL 0.9",
+        "{} s=0.25",
+        "E{:04d} loss 0.25",
+    ],
+)
+def test_a_count_of_work_is_no_clock_whatever_stands_beside_it(line: str) -> None:
+    assert all(progress([line.format(10 * step) for step in range(1, 9)]))
+
+
+@pytest.mark.parametrize(
+    "line", ["step {}", "[rank {who}] step {}", "Worker-{who}: episode {}", "(Actor pid={who}) iter {}"]
+)
+def test_those_who_count_on_their_own_are_each_seen_to_go_on(line: str) -> None:
+    """Their numbers fall as often as they rise, together."""
+    reader = LineReader()
+    told = [
+        reader.is_progress(line.format(start + step, who=who), who)
+        for step in range(20)
+        for who, start in enumerate((500, 300, 10))
+    ]
+    assert all(told[6:])
+    assert not any(reader.is_progress(line.format(start + 19, who=who), who) for who, start in ((0, 500), (1, 300)))
+
+
+def test_memory_of_those_who_print_is_bounded() -> None:
+    reader = LineReader()
+    assert not any([reader.is_progress(f"pid {pid} of step 7", pid) for pid in range(3 * MAX_SHAPES, 0, -1)][1:])
+    assert len(reader._of_each) == MAX_SHAPES
 
 
 def test_a_reading_that_wanders_stops_being_progress() -> None:
