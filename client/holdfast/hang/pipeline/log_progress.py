@@ -198,19 +198,20 @@ class LineReader:
         self._shapes: dict[str, _Shape] = {}
         self._of_each: dict[tuple[str, tuple[float, ...]], list[_Place]] = {}
         self.step: float | None = None
-        self._last: float | None = None
+        self._last: dict[int, float] = {}
+        self._taken_up: float | None = None
         # Of the newest line with a step: what the pattern's second group found.
         self.total: float | None = None
         self.steps_read = 0
 
     def take_up(self, step: float | None) -> None:
         """Go on where a reader of this generation has read ``step`` last: to read it again is no progress."""
-        self.step = self._last = step
+        self.step = self._taken_up = step
 
     def is_progress(self, line: str, rank: int = 0) -> bool:
         """Whether this line of a rank tells of work done since the lines before it."""
         if self._pattern is not None:
-            return self._is_step(self._pattern, line)
+            return self._is_step(self._pattern, line, rank)
         shape, numbers = normalised(plain(line))
         if not shape:
             return False
@@ -236,8 +237,8 @@ class LineReader:
         self._shapes[shape] = _Shape(shape, numbers, rank)
         return True
 
-    def _is_step(self, pattern: StepPattern, line: str) -> bool:
-        """Progress by the job's own pattern: its first group is the step, and a step not seen last is progress.
+    def _is_step(self, pattern: StepPattern, line: str, rank: int) -> bool:
+        """Progress by the job's own pattern: its first group is the step, and another one than the rank's last is.
 
         A second group is the total; it is for display alone. A number that can't be a step is progress without one.
         """
@@ -251,8 +252,8 @@ class LineReader:
             return False
         step = float(number.group(0))
         # Less is progress too: a step count that starts over, or a job that resumed from an older checkpoint.
-        moved = step != self._last
-        self._last, self.step = step, known_step(step)
+        moved = step != self._last.get(rank, self._taken_up)
+        self._last[rank], self.step = step, known_step(step)
         self.steps_read += 1
         last = _NUMBER.search(found.group(2) or "") if pattern.groups > 1 else None
         self.total = known_step(float(last.group(0))) if last else None

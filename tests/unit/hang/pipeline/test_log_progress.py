@@ -147,6 +147,14 @@ def test_with_a_step_pattern_only_the_step_counts() -> None:
     assert progress(lines, r"it=(\d+)") == [False, True, False, True, True]
 
 
+def test_ranks_that_repeat_the_steps_they_are_at_make_no_progress() -> None:
+    """Such as a watchdog's lines in each rank: where a gang hangs, its ranks are a step apart."""
+    reader = LineReader(r"step=(\d+)")
+    told = [reader.is_progress(f"no progress, last step={451 - rank}", rank) for _ in range(3) for rank in (0, 1)]
+    assert told == [True, True, False, False, False, False]
+    assert reader.is_progress("step=451", 1)
+
+
 def test_a_step_pattern_without_a_group_takes_the_number_it_matches() -> None:
     reader = LineReader(r"Step \d+")
     assert reader.is_progress("Step 7 of 9")
