@@ -177,8 +177,9 @@ def nothing_moves(view: View, gang: Gang) -> Finding | None:
     since_s = max(gang.since_s, view.stood_since_s or gang.since_s)
     certain = gang.allowed is Patience.SHORT and gang.seen_waits and (spins or idle or gang.asleep)
     silent_s = view.output.silent_s(view.now_s)
-    if not certain and not spins and not idle:
-        # Lines that tell of progress are movement, unless a GPU says otherwise or it is clear what all wait for.
+    if not certain and (gang.first.wait.at_work or not (spins or idle)):
+        # Lines that tell of progress are movement, unless a GPU says otherwise or it is clear what all wait for. What
+        # works for a rank on the CPU needs no GPU.
         since_s = max(since_s, view.output.last_s)
     # Before start-up is over its limit is the only measure, of output that never came as well.
     quiet_after_s = view.output.agree_after_s(view.tuning) if view.started else limits.startup_s(view)
@@ -238,8 +239,7 @@ def silent(view: View, gang: Gang) -> Finding | None:
     """
     if view.unseen:
         return None
-    quiet_s = view.output.silent_s(view.now_s)
-    if quiet_s < limits.silence_limit_s(view):
+    if view.now_s - view.quiet_since_s < limits.silence_limit_s(view):
         return None
     families = {Family.OUTPUT} | ({Family.PROCESS} if gang.still else set())
     grade = Grade.SUSPECT if view.moving and view.dumps_awaited else Grade.NOTICE
@@ -275,7 +275,9 @@ def _silence(view: View, gang: Gang, grade: Grade, families: frozenset[Family], 
         act_after_s = min(act_after_s, max(limits.long_s(view), view.output.agree_after_s(view.tuning)))
     # Of a gang that stands still it is the same hang, whichever rule finds it first.
     signature = gang.signature(gang.first.seen) if gang.still else Rule.SILENCE.value
-    act_at_s = view.output.last_s + limits.act_after_s(view, act_after_s, signature, view.output.last_s)
+    # What a job that prints nothing did before all stood still was no hang.
+    missed_s = max(view.quiet_since_s, view.stood_since_s or 0.0) if gang.still else view.quiet_since_s
+    act_at_s = missed_s + limits.act_after_s(view, act_after_s, signature, view.output.last_s)
     if view.tuning.timeout_s is None and stirring and view.lone_since_s is not None:
         # A rank that wakes as when it works, while its peers wait, may be downloading: it gets what lone work gets.
         act_at_s = max(act_at_s, view.lone_since_s + view.tuning.lone_act_s)

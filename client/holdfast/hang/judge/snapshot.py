@@ -118,6 +118,12 @@ class View:
     def gpus(self) -> tuple[GpuFeatures, ...]:
         return tuple(seen.features.gpu for seen in self.live if seen.features.gpu is not None)
 
+    @cached_property
+    def quiet_since_s(self) -> float:
+        """When the output, or evidence of work, was last seen."""
+        times = [seen.features.last_work_s for seen in self.live]
+        return max([self.output.last_s, *(at_s for at_s in times if at_s is not None)])
+
     def looks(self, *looks: GpuLook) -> bool:
         """Whether there are GPUs and every one of them looks like one of these."""
         return bool(self.gpus) and all(gpu.look in looks for gpu in self.gpus)

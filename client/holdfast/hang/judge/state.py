@@ -31,8 +31,8 @@ class Suspicion:
     finding: Finding
     diagnosis: Diagnosis | None = None
     told_would_act: bool = False
-    # When its newest dumps were ordered.
-    asked_s: float = 0.0
+    # When its newest dumps were ordered; None while others were taken too short a time ago.
+    asked_s: float | None = None
     # Since when one of its ranks is seen to move, if it is: a single wake-up ends no hang.
     moves_since_s: float | None = None
 
@@ -50,7 +50,7 @@ class JobWatch:
     started_s: float | None = None
     # When all GPUs first worked: with output too rare for a rate, some minutes later start-up is over.
     first_work_s: float | None = None
-    # The silence that the user was notified of, by its beginning: one notice per silence.
+    # The silence or the wait that the user was notified of, by its beginning: one notice for each.
     told_of_s: float | None = None
     # When something was last seen to move.
     moved_s: float = 0.0
@@ -240,7 +240,7 @@ def look(
         lone_since_s=watch.lone_since_s,
         diagnosis=watch.suspicion.diagnosis if watch.suspicion else None,
         dumps_awaited=_dumps_awaited(watch, now_s, tuning),
-        by_frames=_still_counting(watch, now_s, tuning),
+        by_frames=_still_counting(watch, workers, now_s, tuning),
         counts=counts,
         steps={worker.worker: worker.output.step for worker in workers if worker.output.step is not None},
     )
@@ -249,7 +249,8 @@ def look(
 def _dumps_awaited(watch: JobWatch, now_s: float, tuning: Tuning) -> bool:
     if watch.suspicion is None:
         return True
-    return watch.suspicion.diagnosis is None and now_s - watch.suspicion.asked_s < tuning.diagnose_s
+    asked_s = watch.suspicion.asked_s
+    return watch.suspicion.diagnosis is None and asked_s is not None and now_s - asked_s < tuning.diagnose_s
 
 
 def highest_step(workers: Sequence[WorkerFeatures]) -> float | None:
@@ -263,11 +264,15 @@ def _startup_limit_s(watch: JobWatch, tuning: Tuning) -> float:
     return min(tuning.startup_s, max(tuning.restart_min_s, tuning.restart_factor * watch.earlier_start_s))
 
 
-def _still_counting(watch: JobWatch, now_s: float, tuning: Tuning) -> frozenset[tuple[str, int]]:
-    """Ranks whose changed frames still count as work: until the next dump may be taken."""
-    if watch.dumped_s is None or now_s - watch.dumped_s >= dump_pause_s(watch.dumps, tuning):
+def _still_counting(
+    watch: JobWatch, workers: Sequence[WorkerFeatures], now_s: float, tuning: Tuning
+) -> frozenset[tuple[str, int]]:
+    """Ranks whose changed frames still count as work: until the next dump may be taken, or they go still."""
+    dumped_s = watch.dumped_s
+    if dumped_s is None or now_s - dumped_s >= dump_pause_s(watch.dumps, tuning):
         return frozenset()
-    return watch.by_frames
+    ranks = ((worker.worker, rank) for worker in workers for rank in worker.ranks)
+    return watch.by_frames - {(name, r.rank) for name, r in ranks if r.still and r.still_since_s > dumped_s}
 
 
 def dump_pause_s(dumps: int, tuning: Tuning) -> float:

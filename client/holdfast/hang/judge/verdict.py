@@ -276,7 +276,7 @@ def _take_up(watch: JobWatch, finding: Finding, view: View) -> tuple[JobWatch, t
     """Starts or goes on with a suspicion; the first order is for the dumps, the second tells the user."""
     orders: tuple[Order, ...] = ()
     if watch.suspicion is None:
-        suspicion = Suspicion(view.now_s, finding, asked_s=view.now_s)
+        suspicion = Suspicion(view.now_s, finding)
         watch = replace(watch, suspicion=suspicion, by_frames=frozenset())
         if _may_suspect(watch, view):
             watch, orders = _ask_again(watch, view), (Diagnose(finding.suspects),)
@@ -287,8 +287,10 @@ def _take_up(watch: JobWatch, finding: Finding, view: View) -> tuple[JobWatch, t
         return (replace(watch, rung=climb(watch.rung, Rung.SUSPECT)) if below else watch), orders
     if watch.rung in (Rung.HEALTHY, Rung.SUSPECT):
         watch = replace(watch, rung=climb(watch.rung, Rung.NOTICED))
-        if watch.told_of_s != watch.output.last_s:
-            watch = replace(watch, told_of_s=watch.output.last_s)
+        # A job that prints nothing is silent once and may hang twice.
+        told_of_s = max(watch.output.last_s, finding.since_s) if finding.subjects else watch.output.last_s
+        if watch.told_of_s != told_of_s:
+            watch = replace(watch, told_of_s=told_of_s)
             orders = (*orders, Notify(finding))
     return watch, orders
 
@@ -304,8 +306,10 @@ def _ask_again(watch: JobWatch, view: View) -> JobWatch:
 
 
 def _stale(watch: JobWatch, view: View) -> bool:
-    """Whether the stacks of the suspicion are too old to act on."""
+    """Whether the stacks of the suspicion are too old to act on, or were never asked for."""
     diagnosis = watch.suspicion.diagnosis if watch.suspicion is not None else None
+    if watch.suspicion is not None and watch.suspicion.asked_s is None:
+        return True
     return diagnosis is not None and view.now_s - diagnosis.at_s >= view.tuning.rediagnose_stale_s
 
 
@@ -314,7 +318,9 @@ def _confirmed(watch: JobWatch, finding: Finding, view: View) -> bool:
     suspicion = watch.suspicion
     if suspicion is None or view.now_s < finding.act_at_s or suspicion.moves_since_s is not None:
         return False
-    return suspicion.diagnosis is not None or view.now_s - suspicion.asked_s >= view.tuning.diagnose_s
+    if suspicion.diagnosis is not None:
+        return True
+    return suspicion.asked_s is not None and view.now_s - suspicion.asked_s >= view.tuning.diagnose_s
 
 
 def _act_or_suppress(
