@@ -188,7 +188,9 @@ Where admins have set a [command that switches hosts off](../admins/operations.m
 the job moves under every policy as soon as that has proven the host off, some 30 s after its last word.
 
 Nothing is ever started beside ranks that may still run. A job whose host was lost before its ranks were launched moves
-at once under every policy. `holdfast job show` and `holdfast ps` say since when a host is silent, when the job is
+at once under every policy. A worker whose ranks have all exited 0 while others of its job still run needs its host no
+more: where that is lost, fenced, drained or shut down, the job goes on with the others, and gets another host for it
+only if all are relaunched. `holdfast job show` and `holdfast ps` say since when a host is silent, when the job is
 moved, and which command moves it now. Workers ask each other over UDP, each on its port of the rendezvous. Where a
 firewall drops that, or a host's `address` is a name, the job waits as with `KEEP`, and the agents' logs warn of it.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.attempts import shut_down
-from holdfast_controller.core.lifecycle.stop import end_if_done
+from holdfast_controller.core.lifecycle.stop import end_if_done, let_go_done
 from holdfast_controller.core.lifecycle.warning_signal import gives_notice
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import EndReason, Related
@@ -26,7 +26,12 @@ def on_going_down(step: Step, told: ShutdownAnnounced) -> None:
         step.emit(ev.HostShutdownBegan(host=host.name, at=step.now.wall))
     jobs: dict[str, Job] = {job.id: job for job, _ in on_host(step.cluster, host.name)}
     for job in jobs.values():
-        if not job.stopping and job.unreconciled is None and not end_if_done(step, job):
-            related = Related(host=host.name)
-            if not gives_notice(step, job, EndReason.HOST_SHUTDOWN, related):
-                shut_down(step, job, related)
+        go_on_without(step, job, host.name)
+
+
+def go_on_without(step: Step, job: Job, host: str) -> None:
+    """Have a job go on without a host that shuts down, once its ranks have had their notice."""
+    if job.stopping or job.unreconciled is not None or end_if_done(step, job) or let_go_done(step, job, host):
+        return
+    if not gives_notice(step, job, EndReason.HOST_SHUTDOWN, Related(host=host)):
+        shut_down(step, job, Related(host=host))

@@ -137,7 +137,7 @@ def retry(
     if job.pause_due is not None:
         pause(step, job)
         return
-    keep = tuple(i for i, place in enumerate(job.places) if replace and place.host not in away)
+    keep = tuple(i for i in job.awaited if replace and job.places[i].host not in away)
     wait_s = backoff_s(job, failure)
     no_claim_s = _no_claim_s(step, job, failure, end_reason)
     hang = story.hang
@@ -261,7 +261,7 @@ def stop_workers(step: Step, job: Job) -> None:
     """
     ended, empty = job.exits_now(), step.cluster.runtime_of(job.id).empty
     by_themselves = {rank for rank, exit_ in ended.items() if exit_.reason in ENDED_BY_THEMSELVES}
-    for member in job.gang.members[: len(job.places)]:
+    for member in (job.gang.members[index] for index in job.awaited):
         if job.gang.warm is not None or member.index in empty or not by_themselves.issuperset(member.ranks):
             step.touch(job, member.index)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle import warning_signal
 from holdfast_controller.core.lifecycle.attempts import Story, leave, pause, retry
-from holdfast_controller.core.lifecycle.stop import end_if_done
+from holdfast_controller.core.lifecycle.stop import end_if_done, let_go_done
 from holdfast_controller.core.model.clock import Mono, Wall
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
@@ -64,7 +64,7 @@ def on_deadline(step: Step, host: Host) -> None:
 
 def on_progress(step: Step, job: Job) -> None:
     """A vector of the job has come: if it tells of a checkpoint that is newer than the drain, the job moves."""
-    for name in dict.fromkeys(place.host for place in job.places):
+    for name in dict.fromkeys(job.places[index].host for index in job.awaited):
         host = step.cluster.hosts[name]
         if host.draining and host.drain_at_checkpoint and _saved_since(step, job, host.drain_since):
             move_off(step, job, name)
@@ -82,9 +82,10 @@ def _saved_since(step: Step, job: Job, since: Wall) -> bool:
 
 def move_off(step: Step, job: Job, host: str) -> None:
     """Go on elsewhere with what a job has on a host; its other workers keep their places. Costs no budget."""
-    if not job.stopping and job.unreconciled is None and not end_if_done(step, job):
-        story = Story(Related(host=host), step.now.wall)
-        retry(step, job, ev.Failure(), EndReason.DRAINED, story, away=frozenset({host}), replace=True)
+    if job.stopping or job.unreconciled is not None or end_if_done(step, job) or let_go_done(step, job, host):
+        return
+    story = Story(Related(host=host), step.now.wall)
+    retry(step, job, ev.Failure(), EndReason.DRAINED, story, away=frozenset({host}), replace=True)
 
 
 def leave_as_warned(step: Step, job: Job, host: str) -> None:

@@ -48,6 +48,12 @@ def tally(job: Job, generation: int) -> Tally:
     return known
 
 
+def has_finished(job: Job, index: int) -> bool:
+    """Whether every rank of a worker has finished its work in the generation that the worker is in."""
+    ended = job.exits.get(job.generation_of(index), {})
+    return all(rank in ended and ended[rank].ok for rank in job.gang.members[index].ranks)
+
+
 def all_well(job: Job) -> bool:
     """Whether every rank that has ended in its worker's current generation has finished its work."""
     if job.launch.relaunched:

@@ -24,7 +24,7 @@ from holdfast_controller.core.lifecycle.root_cause import (
     member_of,
     name_cause,
 )
-from holdfast_controller.core.lifecycle.stop import end, end_if_done
+from holdfast_controller.core.lifecycle.stop import end, end_if_done, is_done
 from holdfast_controller.core.lifecycle.time_left import in_time
 from holdfast_controller.core.lifecycle.warning_signal import leaves_by_itself
 from holdfast_controller.core.model.clock import Wall
@@ -278,10 +278,10 @@ def restart_gang(
     """Go on with the next generation in the same places: one message stops the old and prepares the new.
 
     With ``worker`` only that one is relaunched, under the addresses that its peers know already. Workers whose GPUs
-    have been condemned meanwhile go on elsewhere instead.
+    have been condemned meanwhile go on elsewhere instead, as do those whose places were given up when they were done.
     """
     faulty = faulty_hosts(step, job, range(len(job.places)) if worker is None else (worker,))
-    if faulty:
+    if faulty or (worker is None and job.placement.emptied):
         why = failure or ev.Failure(key=end_reason.value)
         story = Story(related, failed_at, hang)
         retry(step, job, why, end_reason, story, away=frozenset(faulty), replace=True, stop_reason=stop_reason)
@@ -354,14 +354,15 @@ def lose_workers(step: Step, job: Job, gone: list[int], message: str, *, vouched
 
     Only where they have stopped by themselves by now, or where an admin ``vouched`` for it.
     """
+    cut_short = [index for index in gone if not is_done(step, job, index)]
     for index in gone:
         member = job.gang.members[index]
         heard = last_heard(step.cluster, job.places[index].host, step.now.wall)
         record_exits(step, job, member, unknown_ends(job, member, ExitReason.LOST_HOST, message, heard))
     if job.launch.primary_done_at is not None and not vouched and not job.stopping:
         return  # The others have the rest of their end grace.
-    if not job.stopping and gone and not end_if_done(step, job):
-        member = job.gang.members[gone[0]]
+    if not job.stopping and gone and not end_if_done(step, job) and cut_short:
+        member = job.gang.members[cut_short[0]]
         lost = Exit(
             job.attempt, job.generation_of(member.index), member.first_rank, ExitReason.LOST_HOST, message=message
         )

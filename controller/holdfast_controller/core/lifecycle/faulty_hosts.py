@@ -12,7 +12,7 @@ from holdfast_controller.core.step.step import Step
 
 def faulty_hosts(step: Step, job: Job, workers: Iterable[int]) -> dict[str, str]:
     """Hosts on which these workers have a condemned GPU, and its fault: nothing is launched there again."""
-    places = [job.places[index] for index in workers]
+    places = [job.places[index] for index in workers if index not in job.placement.emptied]
     return {
         place.host: gpu.in_words
         for place in places

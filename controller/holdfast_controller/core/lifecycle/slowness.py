@@ -132,7 +132,7 @@ def _times(job: Job, features: Mapping[int, WorkerFeatures]) -> dict[int, tuple[
 
 def _findings(cluster: Cluster, job: Job) -> frozenset[str]:
     """Hosts of the job with a finding about their hardware that is more than a remark."""
-    names = {place.host for place in job.places}
+    names = {job.places[index].host for index in job.awaited}
     return frozenset(
         name
         for name in names

@@ -9,9 +9,12 @@ from holdfast.errors import WrongState
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.attempts import clear_timers, leave, on_left, pause, stop_workers
 from holdfast_controller.core.lifecycle.error_report import error_of
+from holdfast_controller.core.lifecycle.exit_tally import has_finished
 from holdfast_controller.core.lifecycle.missing_exits import close_records
 from holdfast_controller.core.lifecycle.root_cause import first_failure
+from holdfast_controller.core.lifecycle.warning_signal import leaves_by_itself
 from holdfast_controller.core.model.exits import JobError
+from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step.actions import Refuse, Reply
@@ -45,6 +48,37 @@ def end_if_done(step: Step, job: Job) -> bool:
         return False
     end(step, job, JobState.SUCCEEDED)
     return True
+
+
+def is_done(step: Step, job: Job, index: int) -> bool:
+    """Whether a worker is done while others of its job still run: it needs its host no more.
+
+    Ranks that may have left because they were warned are not done.
+    """
+    return job.launched and not job.stopping and has_finished(job, index) and leaves_by_itself(step, job) is None
+
+
+def let_go_done(step: Step, job: Job, host: str) -> bool:
+    """Give up a job's places on a host if all its workers there are done, and say whether they are.
+
+    The job goes on with the others. A place that is not proven empty yet is given up as soon as it is. Only a relaunch
+    of the whole gang gives such a worker a place again.
+    """
+    here = [index for index in job.awaited if job.places[index].host == host]
+    if not all(is_done(step, job, index) for index in here):
+        return False
+    for index in here:
+        if index in step.cluster.runtime_of(job.id).empty:
+            step.emit(ev.WorkerEmptied(job_id=job.id, at=step.now.wall, worker=job.gang.members[index].name))
+            step.touch(job, index)
+            step.capacity_freed = True
+    return True
+
+
+def is_to_be_left(step: Step, host: Host) -> bool:
+    """Whether nothing is to stay on a host: it shuts down, or the time that its drain left is up."""
+    deadline = host.drain_deadline
+    return host.going_down or (host.draining and deadline is not None and deadline <= step.now.wall)
 
 
 def settle(step: Step, job: Job) -> None:
@@ -95,6 +129,8 @@ def on_empty(step: Step, job: Job, index: int) -> None:
         pause(step, job)
     if not job.stopping:
         step.cluster.runtime_of(job.id).empty.add(index)
+        if is_to_be_left(step, step.cluster.hosts[host]):
+            let_go_done(step, job, host)
         return
     if index not in job.placement.emptied:
         member = job.gang.members[index]

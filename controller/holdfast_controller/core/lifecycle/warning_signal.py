@@ -14,6 +14,7 @@ more, and finds that it is done.
 from __future__ import annotations
 
 from holdfast_controller.core import events as ev
+from holdfast_controller.core.lifecycle.exit_tally import has_finished
 from holdfast_controller.core.model.clock import Mono, Wall
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.job import Job
@@ -97,6 +98,8 @@ def of_drain(step: Step, host: Host) -> None:
     for job in jobs.values():
         if job.gang.warning is None or job.warned >= job.generation or not is_running(job):
             continue
+        if all(has_finished(job, index) for index in job.awaited if job.places[index].host == host.name):
+            continue  # What still runs of it can stay where it is.
         wait_s = left_s - job.gang.warning.before_s
         if wait_s > 0:
             later.append(wait_s)
@@ -113,7 +116,7 @@ def leaves_by_itself(step: Step, job: Job) -> str | None:
         return ""
     if job.gang.warning is None or job.warned < job.generation:
         return None
-    for name in sorted({place.host for place in job.places} & step.cluster.draining):
+    for name in sorted({job.places[index].host for index in job.awaited} & step.cluster.draining):
         deadline = step.cluster.hosts[name].drain_deadline
         if deadline is not None and step.now.wall >= deadline - job.gang.warning.before_s:
             return name

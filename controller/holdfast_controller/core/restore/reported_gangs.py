@@ -17,7 +17,7 @@ _LAUNCHED = frozenset({ReportedState.RUNNING, ReportedState.STOPPING, ReportedSt
 
 def as_known(job: Job, reports: Reports) -> bool:
     """Whether every worker is where the log places it, no newer than in the log, and none is elsewhere."""
-    indices = job.awaited if job.stopping else range(len(job.places))
+    indices = job.awaited
     if not indices or not job.places:
         return False
     for index, places in reports.items():

@@ -98,7 +98,7 @@ def _rendezvous(cluster: Cluster, job: Job) -> Rendezvous | None:
 
 
 def _phase(job: Job, index: int) -> Phase:
-    if job.terminal and index in job.placement.emptied:
+    if index in job.placement.emptied and (job.terminal or not job.stopping):
         return Phase.FORGET
     if job.stopping:
         return Phase.STOP
