@@ -27,7 +27,8 @@ from typing import NamedTuple
 from holdfast._session.reports import ExitReason, ReportedState, WorkerReport
 from holdfast.errors import WrongState
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.lifecycle import drain
+from holdfast_controller.core.hosts import shutdown
+from holdfast_controller.core.lifecycle import drain, lost_hosts
 from holdfast_controller.core.lifecycle.attempts import await_hosts, on_left, pause
 from holdfast_controller.core.lifecycle.exits import on_exit
 from holdfast_controller.core.lifecycle.missing_exits import LOST, close_records, unknown_ends
@@ -169,8 +170,18 @@ def _look(step: Step, job_id: str) -> None:
         )
         left_s = max(job.gang.timeout_s - job.ran_s, 0.0)
         step.timers.set((JobTimer.TIMEOUT, job.id), step.now.mono_in(left_s))
+    _leave_hosts(step, job)
     _judge(step, job)
     step.touch(job)
+
+
+def _leave_hosts(step: Step, job: Job) -> None:
+    """Have a job go on without hosts that shut down, or were lost, after they had reported it."""
+    for name in dict.fromkeys(job.places[index].host for index in job.awaited):
+        if step.cluster.hosts[name].going_down:
+            shutdown.go_on_without(step, job, name)
+        if step.cluster.hosts[name].lost:
+            lost_hosts.go_on_without(step, job, name)
 
 
 def _judge(step: Step, job: Job) -> None:
