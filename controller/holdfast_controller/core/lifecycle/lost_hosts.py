@@ -10,12 +10,12 @@ same. What makes the difference is a deadline that the worker's own shim keeps:
 - KEEP: there is none. Only the host itself, or an admin, can say that the worker is gone.
 
 A worker of which no generation was launched since it was placed has nothing to stop, whatever its policy; nor has one
-whose ranks have all ended by themselves.
+that was proven empty before its host was lost.
 """
 
 from __future__ import annotations
 
-from holdfast._session.reports import ENDED_BY_THEMSELVES, WorkerReport
+from holdfast._session.reports import WorkerReport
 from holdfast_controller.core.lifecycle.exits import lose_workers
 from holdfast_controller.core.lifecycle.stop import settle
 from holdfast_controller.core.model.cluster import Cluster
@@ -33,19 +33,12 @@ def has_stopped(cluster: Cluster, job: Job, index: int) -> bool:
         return False
     launched = max((each for each in generations if job.was_launched(each, index)), default=0)
     ready_for_next = not job.launched and index in cluster.runtime_of(job.id).prepared
-    if not launched or ready_for_next or _ended_there(job, index, launched):
+    if not launched or ready_for_next or index in cluster.runtime_of(job.id).empty:
         return True
     return job.gang.replace_if_isolated and any(
         (index, launched) in cluster.presence_of(place.host).silent_peers.get(place_key(job.id, other), ())
         for other, place in enumerate(job.places)
     )
-
-
-def _ended_there(job: Job, index: int, generation: int) -> bool:
-    """Whether the host has said that all ranks of a worker ended by themselves: its shim ends what they leave."""
-    ended = job.exits.get(generation, {})
-    ranks = job.gang.members[index].ranks
-    return all(rank in ended and ended[rank].reason in ENDED_BY_THEMSELVES for rank in ranks)
 
 
 def on_silent_peers(step: Step, host: str, job: Job, index: int, report: WorkerReport) -> None:
