@@ -8,8 +8,8 @@ import pytest
 from tests.scenarios.queue_stories import why
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.model.gang import WarningSignal
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.warning import WarningSignal
 from holdfast_controller.core.step import commands as st
 
 HOSTS = ("host-0", "host-1", "host-2", "host-3")
@@ -55,7 +55,7 @@ EVENTS = [lost, fenced, removed, drained, shut_down]
 @pytest.mark.parametrize("rules", [{}, {"replace_when_lost": False}, {"warning": WarningSignal(10, 60.0)}])
 @pytest.mark.parametrize("what", EVENTS)
 def test_the_job_goes_on_with_the_others(what: Callable[[World], list[str]], rules: dict[str, object]) -> None:
-    world = one_done(**rules)
+    world = one_done(**rules)  # type: ignore[arg-type]
     told = what(world)
     assert not any("a leaves" in words or "warned" in words for words in told), told
     job = world.cluster.jobs["a"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.model.gang import WarningSignal
 from holdfast_controller.core.model.job import Unreconciled
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.warning import WarningSignal
 from holdfast_controller.core.step import commands as st
 
 FREE = ("host-2", "host-3", "host-4", "host-5")

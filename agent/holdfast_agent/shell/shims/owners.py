@@ -1,4 +1,4 @@
-"""Whose a process is, also where it is in a user namespace, in which an account may have many numbers."""
+"""Owners of processes, also of those in a user namespace, in which an account may have many numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_of_another(pid: int, uid: int) -> bool:
 
 
 def _maker(pid: int, real: int) -> int:
-    """Who made the outermost user namespace below ours that the process is in; itself where it is in ours."""
+    """The account that made the outermost user namespace below ours with the process in it; else ``real``."""
     ours = os.stat("/proc/self/ns/user")
     maker, space = real, os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     try:

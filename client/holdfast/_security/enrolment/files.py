@@ -38,5 +38,5 @@ _RIGHTS = "Run it as a user who may, or name another folder."
 
 
 def _written(value: object) -> str:
-    """What JSON writes is valid TOML once characters are not escaped as UTF-16; it leaves one unescaped."""
+    """A value as TOML: JSON does, if only control characters are escaped, of which it leaves one as it is."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

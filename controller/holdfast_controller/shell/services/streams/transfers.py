@@ -31,7 +31,7 @@ Answer = TypeVar("Answer", agent_pb2.EvidenceReport, agent_pb2.InputTaken, agent
 MAX_EXAMINATIONS = 64
 """Workers of one host that are dumped at once."""
 EXAMINATIONS_OF_ONE = 32
-"""Of these, for one user who asks: a job that hangs is dumped whoever else asks for what."""
+"""Of these, for one user who asks, so that a job that hangs is dumped even while users ask for others."""
 MAX_INPUTS = 256
 """Calls with input for terminals of one host at once."""
 INPUT_WITHIN_S = 10.0
