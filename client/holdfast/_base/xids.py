@@ -21,7 +21,7 @@ class XidAction(enum.Enum):
     RESTART = "RESTART"
     """The program; the GPU is well."""
     REPLACE = "REPLACE"
-    """The host: its GPU needs a reset or a reboot before anything runs there again."""
+    """The GPU: nothing runs on it again before a reset of it, or a reboot of its host (``Repair``)."""
 
 
 class Repair(enum.Enum):

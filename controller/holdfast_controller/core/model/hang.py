@@ -13,6 +13,9 @@ from holdfast.hang.pipeline.nccl_ras import Mismatch
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.recovery import RankName
 
+HANG_GRACE_S = 5.0
+"""Between TERM and KILL of a gang that hangs, if the job's own grace isn't shorter: it would use no more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Standstill:

@@ -9,13 +9,10 @@ from dataclasses import replace
 from holdfast._session.assignment import Assignment, Launch, Phase, Rendezvous
 from holdfast._session.reports import ExitReason, WorkerId
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.hang import HangOutcome
+from holdfast_controller.core.model.hang import HANG_GRACE_S, HangOutcome
 from holdfast_controller.core.model.hosts.host import place_key
 from holdfast_controller.core.model.hosts.own_spares import is_own_spare
 from holdfast_controller.core.model.job import Job
-
-HANG_GRACE_S = 5.0
-"""Between TERM and KILL of a gang that hangs: it would use no more."""
 
 
 def desired(cluster: Cluster, job: Job, index: int, fence_s: float) -> Assignment:
