@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.scenarios.hang_stories import (
     DUMPS,
@@ -55,6 +57,14 @@ def test_notice_says_when_it_is_acted_on_and_what_does_that_now(
     program.stands_still(40)
     (noticed,) = (event for event in program.world.log if isinstance(event, ev.HangNoticed))
     assert message_of(noticed, job_of(program)).endswith(f"; {follows}")
+
+
+def test_notice_that_is_due_at_once_says_what_comes_before_the_relaunch() -> None:
+    program = training(action=HangAction.RESTART)
+    program.stands_still(40)
+    (noticed,) = (event for event in program.world.log if isinstance(event, ev.HangNoticed))
+    said = message_of(replace(noticed, acts_at=noticed.at), job_of(program))
+    assert "; relaunched once its stacks are taken unless it moves; now by: holdfast job restart a" in said
 
 
 def test_notice_promises_no_relaunch_that_is_not_left() -> None:

@@ -267,6 +267,7 @@ def _what_follows(finding: Finding, view: View, settings: HangSettings) -> str:
         return ""
     left_s = max(0.0, finding.act_at_s - view.now_s)
     when = f"in {left_s:.0f} s" if left_s < 120 else f"in {left_s / 60:.0f} min"
+    when = when if left_s >= 1 else "once its stacks are taken"
     if settings.action is HangAction.NOTIFY:
         return f"; if it still hangs {when}, that is recorded and nothing else is done (action NOTIFY)"
     return f"; it is acted on {when} unless it moves"

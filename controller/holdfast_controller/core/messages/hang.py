@@ -63,11 +63,12 @@ def _what_follows(event: ev.HangNoticed, job: Job) -> str:
     if event.acts_at is None:
         return f"it is left alone; relaunch it with: {_restart(job)}"
     acts_at = max(event.acts_at, event.at, job.held_until or Wall(0.0))
-    when = in_seconds(acts_at - event.at)
+    left_s = acts_at - event.at
+    when = f"in {in_seconds(left_s)}" if left_s >= 1 else "once its stacks are taken"
     if job.gang.retries.disabled or job.budgets.hang_restarts >= job.gang.max_hang_restarts:
-        then = f"in {when} it goes to other hosts, if it has not, or is ended or left as it is"
+        then = f"{when} it goes to other hosts, if it has not, or is ended or left as it is"
         return f"no restart in place is left: unless it moves, {then}; relaunched now by: {_restart(job)}"
-    return f"relaunched in {when} unless it moves; now by: {_restart(job)}"
+    return f"relaunched {when} unless it moves; now by: {_restart(job)}"
 
 
 def _restart(job: Job) -> str:
