@@ -76,6 +76,24 @@ def test_when_its_deadline_comes_those_that_stayed_go_on_elsewhere_too(restarted
     assert told[0].startswith("a leaves to RETRY: DRAINED of host host-1")
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_worker_that_had_finished_before_has_not_left_for_it(restarted: bool) -> None:
+    world = World(hosts=3)
+    world.submit("a", gang(3, warning=WarningSignal(10, 60.0)))
+    world.run("a")
+    world.exit("a", 2, 0)
+    world.wait(30, beating=HOSTS)
+    world.drain("host-1", 50.0)
+    world.wait(5, beating=HOSTS)
+    world.uncordon("host-1")
+    if restarted:
+        world.restart_controller()
+        for worker, host in enumerate(HOSTS):
+            world.join(host, places=[world.place("a", worker, "RUNNING")])
+    assert not world.wait(100, beating=world.sessions)
+    assert world.state("a") is JobState.RUNNING
+
+
 def test_ranks_that_stay_beyond_its_deadline_end_as_any_others() -> None:
     world = warned()
     world.uncordon("host-1")

@@ -39,7 +39,8 @@ def fold_attempt(cluster: Cluster, job: Job, event: AttemptEvent) -> None:
         case ev.JobWarned():
             job.warned = event.generation
             if event.leaving is None and event.related.host:
-                job.launch.warned_off, job.launch.warned_until = event.related.host, event.until
+                job.launch.warned_off = event.related.host
+                job.launch.warned_at, job.launch.warned_until = event.at, event.until
             if event.leaving is not None and isinstance(job.phase, Placed):
                 leave = Leave(due=event.until, end_reason=event.leaving, related=event.related)
                 job.phase = replace(job.phase, leave=leave)

@@ -104,8 +104,8 @@ def leave_as_warned(step: Step, job: Job, host: str) -> None:
 
 def on_notice_over(step: Step, job: Job) -> None:
     """Go on elsewhere without the ranks that have left in time for a drain, though it was called off or put off."""
-    until = job.launch.warned_until
-    if job.launch.warned_off and any(0.0 < exit_.end_time <= until for exit_ in job.exits_now().values()):
+    since, until = job.launch.warned_at, job.launch.warned_until
+    if job.launch.warned_off and any(since <= exit_.end_time <= until for exit_ in job.exits_now().values()):
         move_off(step, job, job.launch.warned_off)
 
 

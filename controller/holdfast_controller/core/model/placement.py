@@ -65,6 +65,7 @@ class GangLaunch:
     primary_done_at: Wall | None = None
     warned_off: str = ""
     """A host of whose drain its ranks were warned; empty for none."""
+    warned_at: Wall = NEVER
     warned_until: Wall = NEVER
     """The deadline that this drain had then: until it they may exit for that alone, whatever became of the drain."""
     world_apart: bool = False
