@@ -16,7 +16,7 @@ import pytest
 from holdfast._security import dns
 from holdfast._security.enrolment import __main__ as enrolment
 from holdfast.cli.app import root
-from holdfast.cli.hosts.host_names import expand
+from holdfast.cli.kit.host_names import expand
 from holdfast_agent.__main__ import main as agent
 from holdfast_controller.__main__ import main as controller
 

@@ -114,3 +114,10 @@ def test_spares_that_could_not_suit_every_pool_are_refused() -> None:
 def test_a_pool_wants_and_avoids_no_host_at_once() -> None:
     [found] = complaints({"hosts": ["a"], "avoidHosts": ["a"]})
     assert found == f"{POOL}[0].hostSelector.avoidHosts[0]: a is in hosts as well (remove it from one of them)"
+
+
+@pytest.mark.parametrize("field", ["hosts", "avoidHosts"])
+def test_a_pattern_of_names_is_no_host_that_a_job_could_wait_for(field: str) -> None:
+    assert complaints({field: ["gpu-1", "gpu-[2-4]"]}) == [
+        f"{POOL}[0].hostSelector.{field}[1]: 'gpu-[2-4]' is no name of a host (write each host by itself)"
+    ]

@@ -104,12 +104,13 @@ tolerance = st.fixed_dictionaries(
         ),
     },
 )
+host = st.from_regex(r"[A-Za-z0-9._@-]{1,20}", fullmatch=True)
 host_labels = st.dictionaries(solid, printable, max_size=2)
 selector = st.fixed_dictionaries(
     {},
     optional={
-        "hosts": st.lists(solid.map("a".__add__), max_size=2),
-        "avoidHosts": st.lists(solid.map("b".__add__), max_size=2),
+        "hosts": st.lists(host.map("a".__add__), max_size=2),
+        "avoidHosts": st.lists(host.map("b".__add__), max_size=2),
         "labels": host_labels,
         "match": st.sampled_from(["key-of-match in (a,b)", "!key-of-match", ""]),
         "avoidLabels": host_labels.map(lambda labels: {key: f"not {value}" for key, value in labels.items()}),

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast._base import config
-from holdfast.cli.hosts.host_names import expand
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.group import Commands
+from holdfast.cli.kit.host_names import expand
 from holdfast.cli.kit.output import output_option, show_list
 from holdfast.cli.kit.parameters import duration
 from holdfast.cli.kit.shell_words import shell_line

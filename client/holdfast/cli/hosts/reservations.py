@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.hosts.host_names import expand
 from holdfast.cli.hosts.maintenance import point, window
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
+from holdfast.cli.kit.host_names import expand
 from holdfast.cli.kit.output import output_option, show_list, show_one
 from holdfast.cli.kit.parameters import Count, conditions, duration, key_value
 from holdfast.errors import NotFound

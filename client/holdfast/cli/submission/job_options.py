@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from holdfast.cli.kit.host_names import expand
 from holdfast.cli.kit.parameters import Count, conditions, duration, key_value
 
 if TYPE_CHECKING:
@@ -125,6 +126,10 @@ def secret_of(value: str) -> tuple[str, str]:
     return name, source or name
 
 
+def _hosts(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(expand(words))
+
+
 def dependency_of(value: str) -> tuple[str, str]:
     """``JOB``, ``JOB:ok``, ``JOB:any`` or ``JOB:failed``; a name with another colon in it is a name."""
     name, _, end = value.rpartition(":")
@@ -186,8 +191,22 @@ _OPTIONS = (
         type=Count(0),
         help="New placements of the whole job after failures.  [default: 3; with run 0]",
     ),
-    click.option("--on-host", "on_hosts", multiple=True, metavar="HOST", help="Use only this host, or these."),
-    click.option("--avoid-host", "avoid_hosts", multiple=True, metavar="HOST", help="Never use this host."),
+    click.option(
+        "--on-host",
+        "on_hosts",
+        multiple=True,
+        metavar="HOST",
+        callback=_hosts,
+        help="Use only this host, or these: gpu-[1-4].",
+    ),
+    click.option(
+        "--avoid-host",
+        "avoid_hosts",
+        multiple=True,
+        metavar="HOST",
+        callback=_hosts,
+        help="Never use this host, or these.",
+    ),
     click.option(
         "--label-selector",
         "host_labels",

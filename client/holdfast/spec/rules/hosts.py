@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from holdfast._base.identity import is_name
 from holdfast._base.job_file.label_match import MATCH_FIX, Condition, contradiction, read_match
 from holdfast.spec.wording import Broken, Fields, Place
 
@@ -31,6 +32,10 @@ def broken(job: Fields) -> Iterator[Broken]:
 
 
 def _alone(selector: Fields, place: Place) -> Iterator[Broken]:
+    for field in ("hosts", "avoid_hosts"):
+        for index, host in enumerate(selector.get(field) or ()):
+            if host and not is_name(host):  # such as a pattern: the job would wait for it forever
+                yield Broken((*place, field, index), f"{host!r} is no name of a host", "write each host by itself")
     wanted = _hosts(selector)
     for index, host in enumerate(selector.get("avoid_hosts") or ()):
         if host in wanted:

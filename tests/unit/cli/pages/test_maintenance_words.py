@@ -8,8 +8,8 @@ import time
 import click
 import pytest
 
-from holdfast.cli.hosts.host_names import expand
 from holdfast.cli.hosts.maintenance import point, window
+from holdfast.cli.kit.host_names import expand
 
 NOW = datetime.datetime(2026, 11, 22, 21, 30, tzinfo=datetime.UTC)
 

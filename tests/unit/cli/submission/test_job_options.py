@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from holdfast.cli.app import root
 from holdfast.cli.kit.parameters import key_value
-from holdfast.cli.submission.job_options import JobOptions, secret_of
+from holdfast.cli.submission.job_options import JobOptions, job_options, secret_of
 from holdfast.v1 import job_pb2, spec_pb2
 
 
@@ -98,3 +98,15 @@ def test_a_number_that_can_not_be_is_refused_with_what_can(given: list[str], pro
     result = CliRunner().invoke(root, ["run", *given, "--", "true"])
     assert result.exit_code == 2
     assert result.output.splitlines()[-1] == f"Error: Invalid value for '{given[0]}': {problem}"
+
+
+def test_hosts_are_named_by_patterns_too() -> None:
+    @click.command()
+    @job_options
+    def shown(options: JobOptions) -> None:
+        click.echo(f"{options.on_hosts} {options.avoid_hosts}")
+
+    given = ["--on-host", "gpu-[1-2]", "--on-host", "login", "--avoid-host", "n[1,3]"]
+    assert CliRunner().invoke(shown, given).output == "('gpu-1', 'gpu-2', 'login') ('n1', 'n3')\n"
+    wrong = CliRunner().invoke(shown, ["--on-host", "gpu-[1"])
+    assert "Invalid value for '--on-host': 'gpu-[1' is no name of a host" in wrong.output
