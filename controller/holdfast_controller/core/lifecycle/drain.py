@@ -1,4 +1,4 @@
-"""Drain of a host: it gets no new work, and its work ends by itself or is moved in time.
+"""Drain of a host, and its shutdown: it gets no new work, and its work ends by itself or is moved in time.
 
 Without a deadline the work is waited for. With one, what is still there then goes on elsewhere; with
 ``at_checkpoint``, each job does so as soon as it has saved a checkpoint since the drain began. A host of which
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle import warning_signal
-from holdfast_controller.core.lifecycle.attempts import Story, leave, pause, retry
+from holdfast_controller.core.lifecycle.attempts import Story, leave, pause, retry, shut_down
 from holdfast_controller.core.lifecycle.stop import end_if_done, let_go_done
 from holdfast_controller.core.model.clock import Mono, Wall
 from holdfast_controller.core.model.hosts.host import Host
@@ -86,6 +86,14 @@ def move_off(step: Step, job: Job, host: str) -> None:
         return
     story = Story(Related(host=host), step.now.wall)
     retry(step, job, ev.Failure(), EndReason.DRAINED, story, away=frozenset({host}), replace=True)
+
+
+def leave_at_shutdown(step: Step, job: Job, host: str) -> None:
+    """Have a job go on without a host that shuts down, once its ranks have had their notice. Costs no budget."""
+    if job.stopping or job.unreconciled is not None or end_if_done(step, job) or let_go_done(step, job, host):
+        return
+    if not warning_signal.gives_notice(step, job, EndReason.HOST_SHUTDOWN, Related(host=host)):
+        shut_down(step, job, Related(host=host))
 
 
 def leave_as_warned(step: Step, job: Job, host: str) -> None:

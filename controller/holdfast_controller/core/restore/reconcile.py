@@ -27,7 +27,6 @@ from typing import NamedTuple
 from holdfast._session.reports import ExitReason, ReportedState, WorkerReport
 from holdfast.errors import WrongState
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.hosts import shutdown
 from holdfast_controller.core.lifecycle import drain, lost_hosts
 from holdfast_controller.core.lifecycle.attempts import await_hosts, on_left, pause
 from holdfast_controller.core.lifecycle.exits import on_exit
@@ -179,7 +178,7 @@ def _leave_hosts(step: Step, job: Job) -> None:
     """Have a job go on without hosts that shut down, or were lost, after they had reported it."""
     for name in dict.fromkeys(job.places[index].host for index in job.awaited):
         if step.cluster.hosts[name].going_down:
-            shutdown.go_on_without(step, job, name)
+            drain.leave_at_shutdown(step, job, name)
         if step.cluster.hosts[name].lost:
             lost_hosts.go_on_without(step, job, name)
 
