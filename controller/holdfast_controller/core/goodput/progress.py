@@ -1,6 +1,6 @@
 """Progress of a running generation, gathered from its workers' vectors until the decision that ends it.
 
-What is gathered is bounded, whatever agents report: the oldest intervals are merged, keeping their length, and the
+What is gathered is bounded, whatever agents report: older intervals are merged, keeping their length, and the
 oldest saves are thinned out. Steps that fall are those of an epoch, say: what was read from the output is forgotten
 then, and of reported ones nothing is known until they are exceeded.
 """
@@ -18,6 +18,8 @@ from holdfast_controller.core.model.goodput import Category, Interval, Progress,
 
 MOST_SAVES = 32
 MOST_INTERVALS = 64
+NEWEST = 8
+"""Of them, these stay as they were seen."""
 SAVE_FROM_MS = 10_000
 """A checkpoint that is written while no step is reported for longer than this, or two steps, is waited for."""
 MOST_MS = 1e15
@@ -262,10 +264,10 @@ def _save(watch: ProgressWatch, saved: Reached) -> None:
 
 
 def fewer(saves: Sequence[Reached]) -> list[Reached]:
-    """At most ``MOST_SAVES`` of the saves, spread over all their time; the newest is one of them."""
+    """At most ``MOST_SAVES`` of the saves, spread over all their time; the first and the newest are among them."""
     found = list(saves)
     while len(found) > MOST_SAVES:
-        found = [*found[:-1:2], found[-1]]
+        del found[min(range(1, len(found) - 1), key=lambda index: found[index + 1].at - found[index - 1].at)]
     return found
 
 
@@ -275,15 +277,25 @@ def _add(watch: ProgressWatch, interval: Interval) -> None:
     if interval.start >= interval.end:
         return
     watch.apart.append(interval)
-    if len(watch.apart) <= MOST_INTERVALS:
-        return
-    first = watch.apart[0]
-    for index in range(1, len(watch.apart)):
-        other = watch.apart[index]
-        if other.category is first.category:
-            length = first.end - first.start + other.end - other.start
-            # As far back as the one before it allows: intervals stay disjoint.
-            start = max(other.end - length, watch.apart[index - 1].end if index > 1 else first.start)
-            watch.apart[index] = replace(other, start=start)
-            break
-    del watch.apart[0]
+    if len(watch.apart) > MOST_INTERVALS:
+        _merge(watch.apart)
+
+
+def _merge(apart: list[Interval]) -> None:
+    """Make one of the two older ones of a category that are nearest to each other: as long as both, near the later."""
+    before: dict[Category, int] = {}
+    pairs = []
+    for index, each in enumerate(apart[:-NEWEST]):
+        if each.category in before:
+            first = before[each.category]
+            pairs.append((each.end - apart[first].start, first, index))
+        before[each.category] = index
+    _, first, second = min(pairs)
+    # What is between them makes room, so that all stay disjoint.
+    until, more = apart[second].end, apart[first].end - apart[first].start
+    for index in range(second, first, -1):
+        each = apart[index]
+        end = min(each.end, until)
+        until, more = end - (each.end - each.start) - more, 0
+        apart[index] = replace(each, start=until, end=end)
+    del apart[first]

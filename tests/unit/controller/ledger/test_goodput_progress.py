@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -212,6 +213,35 @@ def test_what_is_gathered_stays_bounded_and_keeps_its_length() -> None:
     assert len(found.apart) <= MOST_INTERVALS
     assert sum(each.end - each.start for each in found.apart) == 1000 * 3_000
     assert all(a.end <= b.start for a, b in zip(found.apart, found.apart[1:], strict=False))
+
+
+def test_evaluations_and_saves_by_turns_keep_their_length_and_about_their_time() -> None:
+    watch, done = ProgressWatch(1), {"save": 60.0, "evaluate": 120.0}
+    for turn in range(500):
+        at = 1000.0 * turn
+        for what, takes_s in done.items():
+            began: dict[str, Any] = {"step": 8.0 * turn, "step_s": at, "last_progress_s": at}
+            fed((at, {**began, "phase": what}), (at + takes_s, {**began, "phase": "train"}), watch=watch)
+            at += 300
+    found = until(watch, 500_000).apart
+    assert len(found) <= MOST_INTERVALS
+    assert all(a.start < a.end <= b.start for a, b in pairwise(found))
+    for category in (Category.SAVE, Category.EVALUATE):
+        of_what = [each for each in found if each.category is category]
+        whole = sum(each.end - each.start for each in of_what)
+        # Looks so far apart have a second for where it ended.
+        assert whole == pytest.approx(500_000 * done[category.value], rel=0.02)
+        early = sum(each.end - each.start for each in of_what if each.end <= ms(250_000))
+        assert early == pytest.approx(whole / 2, rel=0.15)
+
+
+def test_saves_that_are_kept_are_spread_over_the_whole_time() -> None:
+    watch = ProgressWatch(1)
+    for turn in range(1000):
+        fed((10.0 * turn, {"step": float(turn), "saved_step": float(turn)}), watch=watch)
+    steps = [save.step for save in until(watch, 10_000).saved]
+    assert (steps[0], steps[-1]) == (0.0, 999.0)
+    assert max(b - a for a, b in pairwise(steps)) <= 3 * 1000 / MOST_SAVES
 
 
 def test_nothing_seen_is_nothing_recorded() -> None:
