@@ -25,14 +25,14 @@ def record(ledger: JobLedger, progress: Progress) -> None:
     known_until = ledger.saved[-1].at if ledger.saved else 0
     new = (saved for saved in progress.saved if known_until < saved.at <= ledger.clock)
     ledger.saved = fewer([*ledger.saved, *new])
-    if ledger.unsettled is not None and ledger.unsettled.cause:
-        resumed_at = _resumed_at(ledger.unsettled, progress)
-        resolve(ledger, progress.resumed if progress.resumed is not None else resumed_at)
-    if progress.began is None:
-        return
+    before, began = ledger.unsettled, progress.began
+    # A generation that has only waited says nothing of the work before it.
+    if before is not None and before.cause and (began is not None or progress.resumed is not None):
+        resolve(ledger, progress.resumed if progress.resumed is not None else _resumed_at(before, progress))
     for tape in ledger.live:
-        _cut(ledger, tape, progress, progress.began)
-    ledger.unsettled = Unsettled(progress)
+        _cut(ledger, tape, progress)
+    if began is not None:
+        ledger.unsettled = Unsettled(progress)
 
 
 def _resumed_at(before: Unsettled, progress: Progress) -> float | None:
@@ -43,15 +43,17 @@ def _resumed_at(before: Unsettled, progress: Progress) -> float | None:
     return first.step
 
 
-def _cut(ledger: JobLedger, tape: Tape, progress: Progress, began: int) -> None:
+def _cut(ledger: JobLedger, tape: Tape, progress: Progress) -> None:
     now, number, begun_by = ledger.clock, ledger.start_interruption, ledger.start_cause
     if not begun_by:
         number, begun_by = ledger.interruption, ledger.cause or FIRST_START
-    start, until = min(progress.since, now), min(progress.until, now)
-    recut(tape, start, min(began, now), Category.WARM_UP, begun_by, number, only=RAN)
-    for apart in progress.apart:
+    start, until, began = min(progress.since, now), min(progress.until, now), progress.began
+    for apart in progress.apart:  # before the first step, too
         cause = DECLARED_IDLE if apart.category is Category.PAUSE else WORK
         recut(tape, max(apart.start, start), min(apart.end, until), apart.category, cause, number, only=RAN)
+    if began is None:
+        return
+    recut(tape, start, min(began, now), Category.WARM_UP, begun_by, number, only=RAN)
     saved = progress.saved[-1].at if progress.saved else began
     recut(tape, start, min(saved, until), Category.TRAIN, WORK, number, only=RAN)
     recut(tape, start, until, Category.TRAIN_UNSAVED, WORK, number, only=RAN)

@@ -158,3 +158,41 @@ def one_worker_alone_has_not_begun_the_others() -> None:
         relaunch__HARDWARE_FAULT=2,
         wind_down__FINISHED=3,
     )
+
+
+def waits_and_evaluations_before_the_first_step_are_what_they_are_declared_as() -> None:
+    s = Story()
+    s.run()
+    s.progress(
+        215, 15, first=(95, 1.0), last=(215, 121.0), apart=[(20, 60, Category.PAUSE), (70, 90, Category.EVALUATE)]
+    )
+    s.end(215)
+    _expect(
+        s,
+        prepare__FIRST_START=8,
+        launch__FIRST_START=2,
+        pause__DECLARED_IDLE=80,
+        evaluate__WORK=40,
+        warm_up__FIRST_START=2 * 20,
+        train__WORK=2 * 120,
+        wind_down__FINISHED=3,
+    )
+
+
+def generation_that_only_waited_says_nothing_of_the_work_before_it() -> None:
+    s = Story()
+    s.run()
+    s.progress(115, 15, first=(15, 0.0), last=(115, 100.0), saved=[(65, 50.0)])
+    s.restart(115, EndReason.NONZERO_EXIT)
+    s.launch(116)
+    s.start(117)
+    s.progress(147, 117, apart=[(127, 147, Category.PAUSE)])
+    s.restart(147, EndReason.SIGNALED)
+    s.launch(148)
+    s.start(149)
+    s.progress(249, 149, first=(149, 51.0), last=(249, 151.0), resumed=50.0)
+    s.end(249)
+    found = s.sums()
+    check(found["lost", "NONZERO_EXIT"] == 8 * 50, "lost", str(found))
+    check(found["pause", "DECLARED_IDLE"] == 8 * 20, "waited", str(found))
+    check(found["train", "WORK"] == 8 * 150, "kept", str(found))

@@ -59,7 +59,12 @@ MUTANTS: tuple[tuple[str, str, str], ...] = (
     ("tape", "        tape.members, tape.shared = dict(tape.members), False\n", "        tape.shared = False\n"),
     ("work", "    kept_until = None if step is None else reached_at(progress, step)", "    kept_until = until"),
     ("work", "recut(tape, cut, until, Category.LOST, OLDER_SAVE, only=KEPT)", "pass"),
-    ("work", "progress.resumed if progress.resumed is not None else resumed_at", "resumed_at"),
+    (
+        "work",
+        "progress.resumed if progress.resumed is not None else _resumed_at(before, progress)",
+        "_resumed_at(before, progress)",
+    ),
+    ("work", "before.cause and (began is not None or progress.resumed is not None)", "before.cause"),
     ("work", " or first.of != earlier.of", ""),
     ("work", "    if succeeded and not unsettled.cause:\n        category", "    if False:\n        category"),
     ("work", "elif not succeeded and ledger.steps and ledger.saves:", "elif not succeeded and ledger.steps:"),

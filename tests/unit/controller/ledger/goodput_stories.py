@@ -12,6 +12,7 @@ from typing import Any
 from tests.unit.controller.ledger.goodput_edges import (
     clock_is_set_back,
     days_are_cut_at_midnight,
+    generation_that_only_waited_says_nothing_of_the_work_before_it,
     late_failure_times_do_not_reach_behind_progress,
     many_restarts_stay_bounded,
     one_worker_alone_has_not_begun_the_others,
@@ -19,6 +20,7 @@ from tests.unit.controller.ledger.goodput_edges import (
     restart_in_fractions_of_seconds,
     restored_from_a_backup,
     upgrade_begins_the_ledger,
+    waits_and_evaluations_before_the_first_step_are_what_they_are_declared_as,
     wrong_progress_moves_no_sums,
 )
 from tests.unit.controller.ledger.goodput_story import Story, _expect, check
@@ -365,5 +367,7 @@ STORIES: dict[str, Callable[[], None]] = {
         wrong_progress_moves_no_sums,
         late_failure_times_do_not_reach_behind_progress,
         upgrade_begins_the_ledger,
+        generation_that_only_waited_says_nothing_of_the_work_before_it,
+        waits_and_evaluations_before_the_first_step_are_what_they_are_declared_as,
     )
 }
