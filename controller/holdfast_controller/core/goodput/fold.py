@@ -159,11 +159,9 @@ def _interrupt(
     now, cause = ledger.clock, event.end_reason.value
     ledger.interruption += 1
     ledger.cause = cause
-    failed_at = now if event.failed_at == NEVER else min(milliseconds(event.failed_at), now)
+    failed_at = now if event.failed_at == NEVER else _failed_at(ledger, milliseconds(event.failed_at))
     if ledger.unsettled is not None and not ledger.unsettled.cause:
         ledger.unsettled.cause = cause
-        failed_at = max(failed_at, ledger.unsettled.progress.moved or 0)  # a host's clock may be wrong
-    failed_at = min(failed_at, now)
     diagnosed_at = max(failed_at, now - round(event.diagnose_s * 1000))
     for tape in tapes:
         recut(tape, failed_at, diagnosed_at, Category.DETECT, cause, ledger.interruption, only=RUNNING)
@@ -171,6 +169,13 @@ def _interrupt(
         switch(tape, now, category, cause, ledger.interruption)
     ledger.emptied_at, ledger.hang_since, ledger.failed_at, ledger.failure = now, None, None, ""
     return failed_at
+
+
+def _failed_at(ledger: JobLedger, at: int) -> int:
+    """When the running generation failed: its host's clock, ``at``, may be wrong, and it has run and moved before."""
+    newest = ledger.unsettled
+    moved = newest.progress.moved if newest is not None and not newest.cause else None
+    return min(max(at, ledger.ran_since or 0, moved or 0), ledger.clock)
 
 
 def _on_cause_found(_: Cluster, __: Job, ledger: JobLedger, event: ev.CauseFound) -> None:
@@ -232,8 +237,9 @@ def _on_ending(cluster: Cluster, job: Job, ledger: JobLedger, event: ev.JobEndin
     succeeded = event.outcome is JobState.SUCCEEDED
     cause = _cause_of_end(ledger, event.outcome)
     if event.outcome is JobState.FAILED and ledger.failed_at is not None:
+        failed_at = _failed_at(ledger, ledger.failed_at)
         for tape in ledger.live:
-            recut(tape, ledger.failed_at, ledger.clock, Category.DETECT, cause, ledger.interruption, only=RUNNING)
+            recut(tape, failed_at, ledger.clock, Category.DETECT, cause, ledger.interruption, only=RUNNING)
     resolve_at_end(ledger, succeeded=succeeded, cause=cause)
     _all(ledger, ledger.live, Category.WIND_DOWN, cause)
     _settle(cluster, job, ledger, ledger.clock)

@@ -7,6 +7,7 @@ from tests.unit.controller.ledger.goodput_story import EPOCH_S, Story, _expect, 
 from holdfast._session.reports import ExitReason
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.goodput import Category
+from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.model.runtime import Started
 
@@ -196,3 +197,33 @@ def generation_that_only_waited_says_nothing_of_the_work_before_it() -> None:
     check(found["lost", "NONZERO_EXIT"] == 8 * 50, "lost", str(found))
     check(found["pause", "DECLARED_IDLE"] == 8 * 20, "waited", str(found))
     check(found["train", "WORK"] == 8 * 150, "kept", str(found))
+
+
+
+def clock_of_a_host_that_is_behind_takes_no_earlier_work() -> None:
+    s = Story()
+    s.run()
+    s.progress(115, 15, first=(15, 0.0), last=(115, 100.0), saved=[(115, 100.0)])
+    s.restart(115, EndReason.NONZERO_EXIT)
+    s.launch(116)
+    s.start(117)
+    s.restart(217, EndReason.SIGNALED, -3000)
+    s.launch(218)
+    s.start(219)
+    s.progress(319, 219, first=(219, 101.0), last=(318, 200.0), saved=[(269, 151.0)], resumed=100.0)
+    s.exit(319, ExitReason.OUT_OF_MEMORY, -3000)
+    s.end(319, JobState.FAILED)
+    _expect(
+        s,
+        prepare__FIRST_START=8,
+        launch__FIRST_START=2,
+        train__WORK=2 * (100 + 50),
+        stop__NONZERO_EXIT=2,
+        relaunch__NONZERO_EXIT=2,
+        detect__SIGNALED=200,
+        stop__SIGNALED=2,
+        relaunch__SIGNALED=2,
+        lost__OUT_OF_MEMORY=2 * 49,
+        detect__OUT_OF_MEMORY=2,
+        wind_down__OUT_OF_MEMORY=3,
+    )
