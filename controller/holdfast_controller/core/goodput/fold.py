@@ -233,7 +233,7 @@ def _on_primary_completed(_: Cluster, __: Job, ledger: JobLedger, ___: ev.Primar
     _all(ledger, ledger.live, Category.WIND_DOWN, causes.FINISHED)
 
 
-def _on_ending(cluster: Cluster, job: Job, ledger: JobLedger, event: ev.JobEnding) -> None:
+def _on_ending(_: Cluster, __: Job, ledger: JobLedger, event: ev.JobEnding) -> None:
     succeeded = event.outcome is JobState.SUCCEEDED
     cause = _cause_of_end(ledger, event.outcome)
     if event.outcome is JobState.FAILED and ledger.failed_at is not None:
@@ -242,7 +242,6 @@ def _on_ending(cluster: Cluster, job: Job, ledger: JobLedger, event: ev.JobEndin
             recut(tape, failed_at, ledger.clock, Category.DETECT, cause, ledger.interruption, only=RUNNING)
     resolve_at_end(ledger, succeeded=succeeded, cause=cause)
     _all(ledger, ledger.live, Category.WIND_DOWN, cause)
-    _settle(cluster, job, ledger, ledger.clock)
 
 
 def _cause_of_end(ledger: JobLedger, outcome: JobState) -> str:

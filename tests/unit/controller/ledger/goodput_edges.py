@@ -199,6 +199,21 @@ def generation_that_only_waited_says_nothing_of_the_work_before_it() -> None:
     check(found["train", "WORK"] == 8 * 150, "kept", str(found))
 
 
+def cause_that_is_found_while_the_job_ends_renames_its_stop() -> None:
+    s = Story()
+    s.run()
+    s.restart(115, EndReason.DRAINED)
+    s.of_job(120, ev.CancelRequested, by="ann")
+    s.of_job(120, ev.JobEnding, outcome=JobState.CANCELLED)
+    found = {"end_reason": EndReason.LOST_REBOOT, "related": Related(), "failed_at": s.wall(115)}
+    s.of_job(121, ev.CauseFound, generation=2, **found)
+    for worker in (0, 1):
+        s.of_job(122 + worker, ev.WorkerEmptied, worker=f"workerpool0-{worker}")
+    s.of_job(124, ev.JobEnded, state=JobState.CANCELLED)
+    sums = s.sums()
+    check(sums["stop", "LOST_REBOOT"] == 8 * 5, "renamed", str(sums))
+    check(not any(cause == "DRAINED" for _, cause in sums), "no other cause is left", str(sums))
+
 
 def clock_of_a_host_that_is_behind_takes_no_earlier_work() -> None:
     s = Story()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.unit.controller.ledger.goodput_edges import (
+    cause_that_is_found_while_the_job_ends_renames_its_stop,
     clock_is_set_back,
     clock_of_a_host_that_is_behind_takes_no_earlier_work,
     days_are_cut_at_midnight,
@@ -368,6 +369,7 @@ STORIES: dict[str, Callable[[], None]] = {
         wrong_progress_moves_no_sums,
         late_failure_times_do_not_reach_behind_progress,
         upgrade_begins_the_ledger,
+        cause_that_is_found_while_the_job_ends_renames_its_stop,
         clock_of_a_host_that_is_behind_takes_no_earlier_work,
         generation_that_only_waited_says_nothing_of_the_work_before_it,
         waits_and_evaluations_before_the_first_step_are_what_they_are_declared_as,
