@@ -66,6 +66,21 @@ def test_no_more_kinds_of_jobs_are_remembered_than_there_may_be_and_the_newest_a
     assert known.estimate(job).runs == 0
 
 
+def test_a_run_that_ended_before_it_began_by_a_clock_set_back_teaches_nothing() -> None:
+    world = cluster(1)
+    for name in ("train-1", "train-2", "train-3"):
+        world.submit(name, gang(1))
+        world.run(name)
+        beat_all(world, HOUR)
+        world.jumped -= 86_400.0
+        world.exit(name, 0, 0)
+        world.report(name, 0, "EMPTY")
+        assert world.state(name) is JobState.SUCCEEDED
+    world.submit("train-4", gang(1))
+    estimate = world.cluster.run_times.estimate(job_of(world, "train-4"))
+    assert estimate.basis is run_times.Basis.TIMEOUT, "not that such jobs take no time, and so may pass any other"
+
+
 @pytest.mark.parametrize("jump_h", [-50, -3, 3, 50])
 def test_a_clock_that_is_set_lets_none_wait_for_longer_than_what_runs(jump_h: int) -> None:
     world = cluster(2)

@@ -115,11 +115,14 @@ class RunTimes:
 
 
 def run_time_of(job: Job) -> float | None:
-    """Seconds that a job ran until it succeeded or reached its timeout; None of any other, and of one never started."""
+    """Seconds that a job ran until it succeeded or reached its timeout; None of any other, and of one never started.
+
+    None too of one that ended before it began, by a clock that was set back meanwhile: that took longer than no time.
+    """
     began, ended = job.placement.running_since, job.ended_at
-    if began is None or ended is None:
+    if began is None or ended is None or ended < began:
         return None
-    ran_s = job.ran_s + max(ended - began, 0.0)
+    ran_s = job.ran_s + ended - began
     timed_out = job.state is JobState.FAILED and ran_s >= job.gang.timeout_s
     return min(ran_s, job.gang.timeout_s) if job.state is JobState.SUCCEEDED or timed_out else None
 
