@@ -81,6 +81,23 @@ def test_a_run_that_ended_before_it_began_by_a_clock_set_back_teaches_nothing() 
     assert estimate.basis is run_times.Basis.TIMEOUT, "not that such jobs take no time, and so may pass any other"
 
 
+def test_a_clock_set_back_gives_a_job_no_time_beyond_its_timeout() -> None:
+    world = cluster(1)
+    world.submit("long", gang(1, timeout_s=7_200.0))
+    world.run("long")
+    beat_all(world, HOUR)
+    world.jumped -= 86_400.0
+    world.pause("long")
+    world.exit("long", 0, "STOPPED:15")
+    world.report("long", 0, "EMPTY")
+    assert job_of(world, "long").ran_s == 0.0, "a day would have been added to its timeout"
+    world.resume("long")
+    world.run("long")
+    beat_all(world, 7_190.0)
+    assert world.state("long") is JobState.RUNNING
+    assert any("long ending FAILED" in words for words in beat_all(world, 20.0))
+
+
 @pytest.mark.parametrize("jump_h", [-50, -3, 3, 50])
 def test_a_clock_that_is_set_lets_none_wait_for_longer_than_what_runs(jump_h: int) -> None:
     world = cluster(2)

@@ -81,7 +81,7 @@ def _ended(cluster: Cluster, job: Job, event: ev.AttemptEnded) -> None:
     job.last_end = event.end_reason
     job.launch.primary_done_at = None
     if job.placement.running_since is not None:
-        job.ran_s += event.at - job.placement.running_since
+        job.ran_s += max(event.at - job.placement.running_since, 0.0)  # a clock set back gives no time back
         job.placement.running_since = None
     cluster.suspects.pop(job.id, None)
     if event.failure is not None:
