@@ -211,3 +211,17 @@ def test_metrics_count_findings_by_class(world: World) -> None:
         reports(world, host, hot, FULL)
     found = gauges(world.cluster, Now(Mono(world.mono), Wall(world.wall))).of(fam.FINDINGS)
     assert found == {("FAIL",): 0, ("CORDON",): 0, ("DEGRADED",): 2, ("INFORM",): 0}
+
+
+def test_a_job_that_waits_for_the_only_host_says_why_holdfast_has_cordoned_it() -> None:
+    world, why = World(hosts=1), "host-0: the limit of nofile is 512 of the 1024 that it must be"
+    world.submit("a", gang(1))
+    world.report("a", 0, "CANNOT_PREPARE", message=why, host_fault=True)
+    world.report("a", 0, "EMPTY")
+
+    said = wait_reason(world.cluster, world.cluster.jobs["a"], schedulable_hosts(world.cluster))
+    assert said == f"no host takes work at present; out of service: host-0: a: {why}"
+    world.uncordon("host-0")
+    world.cordon("host-0", "for later")
+    said = wait_reason(world.cluster, world.cluster.jobs["a"], schedulable_hosts(world.cluster))
+    assert "for later" not in said, "an admin's words are for admins"

@@ -219,7 +219,7 @@ class QueueView:
         return found.reason + self.open_hosts.why_closed(job) + self._out_of_service(job)
 
     def _out_of_service(self, job: Job) -> str:
-        """The faulty GPUs that keep capacity from a job that waits for some; empty where there are none."""
+        """The faulty GPUs and hosts that keep capacity from a job that waits for some; empty where there are none."""
         hosts = may_have(job.gang, self.cluster.hosts.values())
         faulty = [
             f"{host.name} GPU {gpu.index}: {gpu.in_words}"
@@ -228,6 +228,7 @@ class QueueView:
             if job.gang.gpus or host.to_reboot is not None
         ]
         faulty += [f"{host.name} {host.unfit.check}: {host.unfit.saw}" for host in hosts if host.unfit is not None]
+        faulty += [f"{host.name}: {host.cordon_reason}" for host in hosts if host.cordoned_by == "holdfast"]
         more = f" and {len(faulty) - 2} more" if len(faulty) > 2 else ""
         return f"; out of service: {', '.join(faulty[:2])}{more}" if faulty else ""
 
