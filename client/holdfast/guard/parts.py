@@ -34,6 +34,7 @@ from holdfast.settings import ClientSettings
 LOOK_S = 0.02
 DISK_FREE_MB, LOG_LIMIT_MB = 16, 256
 """Room that scratch must have, and the most that a stream of a rank takes of it; the launcher has a copy."""
+_LIMITS = ("checks.nofile", "checks.nproc", "checks.stack_kb", "checks.memlock_kb", "checks.shm_free_mb")
 AGAIN_S = 0.2
 EARLY_S, EARLY_DEATHS = 10.0, 3
 """A daemon that dies so often within so short a time never works here."""
@@ -96,6 +97,8 @@ class Folder:
             "scopes": False,
             "private_shm": False,
             "self_check": 0,
+            # What is allowed to a task is enough for its program without a guard; the daemons say what they need.
+            **dict.fromkeys(_LIMITS, 0),
             # A pod's scratch may be a small memory; a disk that fills costs output, not the work.
             "checks.disk_free_mb": DISK_FREE_MB,
             "log_limit_mb": max(1, min(LOG_LIMIT_MB, (shutil.disk_usage(self.path).free >> 20) // 8)),
@@ -195,6 +198,8 @@ class Daemon:
         self._kind = kind
         self._log = folder.path / f"{kind}.log"
         self._settings = folder.path / f"{kind}.toml"
+        self._said = 0
+        """The bytes of its log that are of earlier processes."""
         self._process: subprocess.Popen[bytes] | tied.Forked | None = None
 
     def __enter__(self) -> Self:
@@ -219,7 +224,7 @@ class Daemon:
             if len(deaths) >= EARLY_DEATHS:
                 from holdfast.dev import daemons
 
-                tail = daemons.log_tail(self._log, 0)
+                tail = daemons.log_tail(self._log, self._said)
                 if error := tied.unloadable(tail):
                     raise error
                 raise Unavailable(f"The {self._kind} ends as soon as it starts (status {status}).{tail}")
@@ -265,6 +270,7 @@ class Daemon:
         """Start the daemon, which loads and then waits for its settings."""
         words = f"holdfast_{self._kind}", "--config", str(self._settings)
         with self._log.open("ab") as log:
+            self._said = log.tell()
             if tied.is_alone():
                 self._process = tied.Forked(log.fileno(), *words)
                 return

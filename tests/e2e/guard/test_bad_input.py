@@ -56,6 +56,14 @@ def test_a_list_of_a_batch_job_that_makes_no_sense_is_named(tmp_path: Path, text
     assert (status, out) == (125, ""), err
 
 
+def test_a_program_runs_within_limits_that_a_host_of_a_cluster_may_not_have(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    script = 'ulimit -n 512; ulimit -s 512; exec "$@"'
+
+    command = ("sh", "-c", script, "sh", *GUARD, "--", "sh", "-c", "ulimit -n; ulimit -s")
+    assert ended(tmp_path, env, *command) == (0, "512\n512\n", "")
+
+
 def test_a_list_of_a_batch_job_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     env = environment(tmp_path, PBS_NODEFILE="/nowhere/nodes")
 

@@ -30,6 +30,7 @@ async def test_a_daemon_that_its_settings_end_is_reported_with_its_last_words(
 
     assert "The agent ends as soon as it starts" in raised.value.message
     assert "nonsense" in raised.value.message
+    assert raised.value.message.count("holdfast-agent:") == 1, "those of its last start, and of none before"
 
 
 async def test_a_daemon_that_never_gets_settings_is_gone_after_the_block(tmp_path: Path) -> None:
