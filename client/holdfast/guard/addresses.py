@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import ipaddress
 import socket
+import struct
 import subprocess
 
 from holdfast.errors import ConfigError
 from holdfast.guard.allocation import Allocation
 
 TOOL_S = 10.0
-_NOWHERE = ("192.0.2.1", 9)
-"""An address for documentation."""
+_NOWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+"""Addresses for documentation."""
+_SIOCGIFADDR = 0x8915
+"""The address of an interface: see netdevice(7)."""
 
 
 def of_first(place: Allocation) -> list[str]:
@@ -28,24 +33,41 @@ def of_first(place: Allocation) -> list[str]:
             f"{place.host} can't find the address of {name}, the host of task 0: {error}.",
             fix="Have the hosts of a job resolve each other's names.",
         ) from error
-    return list(dict.fromkeys(str(each[4][0]) for each in found))
+    where = list(dict.fromkeys(str(each[4][0]) for each in found))
+    # A Debian has its own name lead to 127.0.1.1, at which no other host reaches it.
+    is_this_host = name not in (*where, "localhost") and all(map(_is_loopback, where))
+    return of_this_host() if is_this_host else where
 
 
 def of_this_host() -> list[str]:
     """Addresses under which other hosts may reach this one, the likeliest first."""
     found: dict[str, None] = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(_NOWHERE)  # which sends nothing, and chooses the address of the route that it would take
+    for family, nowhere in _NOWHERE:
+        # Connecting sends nothing, and chooses the address of the route that it would take.
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((nowhere, 9))
             found[probe.getsockname()[0]] = None
-        except OSError:
-            pass
     try:
         names = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         names = []
     found |= dict.fromkeys(str(each[4][0]) for each in names)
-    return [each for each in found if not ipaddress.ip_address(each.partition("%")[0]).is_loopback] or ["127.0.0.1"]
+    return [each for each in found if not _is_loopback(each)] or _of_interfaces() or ["127.0.0.1"]
+
+
+def _of_interfaces() -> list[str]:
+    """Addresses by IPv4 of a host that has no route to elsewhere, and no name for them."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has none
+                answer = fcntl.ioctl(asked, _SIOCGIFADDR, struct.pack("40s", name.encode()))
+                found.append(socket.inet_ntoa(answer[20:24]))
+    return [each for each in found if not _is_loopback(each)]
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def own(addresses: list[str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -99,17 +98,6 @@ def test_what_cannot_be_replaced_is_named_and_nothing_secret_stays(tmp_path: Pat
 
     assert "a folder that only you can write to" in raised.value.fix
     assert os.listdir(tmp_path) == [file.path.name]
-
-
-def test_a_host_without_any_name_or_route_has_its_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(addresses, "_NOWHERE", ("not an address", 9))
-
-    def unknown(*_: object, **__: object) -> None:
-        raise socket.gaierror(socket.EAI_NONAME, "unknown")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
-
-    assert addresses.of_this_host() == ["127.0.0.1"]
 
 
 def test_what_can_not_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
