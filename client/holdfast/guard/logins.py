@@ -35,7 +35,9 @@ sys.stdout.flush()
 if not said["problem"]:
     remote()
 """
-_SLOTS = re.compile(r":\d+\Z")
+_SLOTS = re.compile(r"([^:\[\]]+|\[[^\]]+\]):\d+")
+"""A host of MPICH's, and how many slots it has: not what is an address of IPv6 without brackets, nor a port."""
+_URI = "ssh://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,13 @@ class Login:
     """A host as ``--hosts`` names it."""
 
     target: str
-    """The destination for ssh: a name of its configuration, an address, or ``user@host``."""
+    """The destination for ssh: a name of its configuration, an address, ``user@host``, or ``ssh://user@host:port``."""
 
     @property
     def host(self) -> str:
         """The host alone, as it was named."""
-        return self.target.rpartition("@")[2]
+        host = self.target.removeprefix(_URI).rpartition("@")[2]
+        return re.sub(r":\d+\Z", "", host) if self.target.startswith(_URI) else host
 
     @property
     def name(self) -> str:
@@ -82,7 +85,7 @@ def logins(text: str, file: str | None = None) -> tuple[Login, ...]:
         names = list(hostlist(text))
     else:
         lines = (line.partition("#")[0].split() for line in file.splitlines())
-        names = list(dict.fromkeys(_SLOTS.sub("", words[0]) for words in lines if words))
+        names = list(dict.fromkeys(_without_slots(words[0]) for words in lines if words))
     found = tuple(Login(name.strip()) for name in names)
     for each in found:
         if not each.name or each.target.startswith("-") or re.search(r"\s", each.target):
@@ -95,6 +98,11 @@ def logins(text: str, file: str | None = None) -> tuple[Login, ...]:
     if not found:
         raise ConfigError("--hosts names no host.", fix="Name them as for ssh: --hosts a,b,c")
     return found
+
+
+def _without_slots(word: str) -> str:
+    found = _SLOTS.fullmatch(word)
+    return found[1].strip("[]") if found else word
 
 
 def first_script(program: str, folder: str, python_path: str) -> bytes:

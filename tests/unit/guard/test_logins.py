@@ -57,6 +57,15 @@ def test_host_files_of_mpi_pbs_and_lsf_name_each_host_once() -> None:
         assert [each.target for each in logins.logins("@file", file)] == ["n1", "n2"]
 
 
+def test_a_host_file_may_have_addresses_of_ipv6_and_ports() -> None:
+    file = "fd00:77::1\nann@fd00:77::2\n[fd00:77::3]:8\nssh://ann@n4:2222\n"
+
+    found = logins.logins("@file", file)
+
+    assert [each.target for each in found] == ["fd00:77::1", "ann@fd00:77::2", "fd00:77::3", "ssh://ann@n4:2222"]
+    assert [each.host for each in found] == ["fd00:77::1", "fd00:77::2", "fd00:77::3", "n4"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
