@@ -21,14 +21,21 @@ _NUMBERED = (
     (f"{_OMPI}RANK", f"{_OMPI}SIZE", f"{_OMPI}LOCAL_RANK", f"{_OMPI}LOCAL_SIZE"),
     ("FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", ""),
     ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     ("JOB_COMPLETION_INDEX", "HOLDFAST_GUARD_TASKS", "", ""),
     ("HOLDFAST_GUARD_TASK", "HOLDFAST_GUARD_TASKS", "", ""),
 )
 """Variables of a launcher: number of the task and how many there are, of all and of those on this machine."""
-_JOBS = ("FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PMIX_NAMESPACE")
+_IN_PODS = (("PET_NODE_RANK", "PET_NNODES", "", ""), ("RANK", "WORLD_SIZE", "", ""))
+"""Those that a PyTorchJob or a TrainJob gives to its pods; elsewhere they are a user's, or of a launcher's ranks."""
+_OF_RANKS = ("RANK", "WORLD_SIZE")
+"""Those that Holdfast gives each rank."""
+_JOBS = ("FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID", "SLURM_JOB_ID", "PMIX_NAMESPACE")
 """Variables that are the same in all processes of one launch. All that are set, together, are those of no other launch
-of the time: PBS and LSF name a job, which may have several."""
+of the time: PBS, LSF and Slurm name a job, which may have several."""
+_INTERACTIVE = "4294967290"
+"""The number of the step in which Slurm runs the shell of ``salloc``: a task of it is the job's script, in a way."""
 _NAMED_FIX = "See docs/users/guard.md: Other schedulers."
 _FIX = "The scheduler sets it: under Slurm srun, elsewhere see docs/users/guard.md."
 _REPEATED = re.compile(r"(\d{1,9})(?:\(x(\d{1,9})\))?")
@@ -78,11 +85,11 @@ class Allocation:
 
 def read(environ: Mapping[str, str], hostname: str) -> Allocation:
     """The task that the environment describes. Raises ``ConfigError`` for one that makes no sense."""
-    if "SLURM_STEP_NODELIST" in environ:
+    launched = _launched(environ)
+    if _is_step(environ, launched):
         return _slurm(environ)
     if "HOLDFAST_GUARD_HOST" in environ:
         return _named(environ, hostname)
-    launched = _launched(environ)
     if launched is not None and _number(environ, launched[1]) > 1:
         return _shared(environ, hostname, launched)
     return Allocation("alone", "", 0, 1, 0, 1, hostname or "localhost", ("localhost",))
@@ -92,6 +99,19 @@ def is_launched(environ: Mapping[str, str]) -> bool:
     """Whether a launcher has started this process as one of its tasks, or the user's variables say that it is one."""
     names = {"SLURM_STEP_NODELIST", "HOLDFAST_GUARD_HOST", *(each[0] for each in _NUMBERED)}
     return any(name in environ for name in names)
+
+
+def _is_step(environ: Mapping[str, str], launched: tuple[str, str, str, str] | None) -> bool:
+    """Whether Slurm's variables tell which task this is.
+
+    The daemons of ``mpirun`` and Flux may be the tasks of a step, and what these start has the step's variables too.
+    """
+    if "SLURM_STEP_NODELIST" not in environ or environ.get("SLURM_STEP_ID") == _INTERACTIVE:
+        return False
+    if launched not in _NUMBERED or launched[0] in ("JOB_COMPLETION_INDEX", "HOLDFAST_GUARD_TASK"):
+        return True
+    # srun itself gives those of PMI, and then they say the same, unless a shell that was one task has kept its own.
+    return launched[0] != "FLUX_TASK_RANK" and environ[launched[1]] in ("1", environ.get("SLURM_STEP_NUM_TASKS"))
 
 
 def _slurm(environ: Mapping[str, str]) -> Allocation:
@@ -125,12 +145,16 @@ def _slurm(environ: Mapping[str, str]) -> Allocation:
 
 def _launched(environ: Mapping[str, str]) -> tuple[str, str, str, str] | None:
     """The variables of a launcher that says which task this is, and of how many."""
-    return next((each for each in _NUMBERED if each[0] in environ and each[1] in environ), None)
+    return next((each for each in _rows(environ) if each[0] in environ and each[1] in environ), None)
+
+
+def _rows(environ: Mapping[str, str]) -> tuple[tuple[str, str, str, str], ...]:
+    return _NUMBERED + (_IN_PODS if "KUBERNETES_SERVICE_HOST" in environ else ())
 
 
 def _named(environ: Mapping[str, str], hostname: str) -> Allocation:
     """A task of a Kubernetes Indexed Job, of MPI, or of anything else that numbers its processes."""
-    found = _launched(environ) or next((each for each in _NUMBERED if each[0] in environ), None)
+    found = _launched(environ) or next((each for each in _rows(environ) if each[0] in environ), None)
     if found is None:
         known = ", ".join(each[0] for each in _NUMBERED)
         raise ConfigError(f"HOLDFAST_GUARD_HOST is set, but no number of this task: {known}.", fix=_NAMED_FIX)
@@ -184,8 +208,8 @@ def _of_launcher(
         # Machines of one name would be one host to the controller.
         f"{host}-{number}",
         (first,),
-        numbers=(task,),
-        counts=() if tasks.startswith("HOLDFAST_") else (tasks,),
+        numbers=() if task in _OF_RANKS else (task,),
+        counts=() if tasks.startswith("HOLDFAST_") or tasks in _OF_RANKS else (tasks,),
     )
 
 

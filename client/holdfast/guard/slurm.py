@@ -79,9 +79,14 @@ def facts(text: bytes, separator: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in lines}
 
 
-def grace_s(place: Allocation, wanted: float | None) -> float | None:
+def is_around() -> bool:
+    """Whether this is a task of Slurm's job, its script, or the shell of ``salloc``."""
+    return bool(os.environ.get("SLURM_JOB_ID"))
+
+
+def grace_s(wanted: float | None) -> float | None:
     """The time between TERM and KILL: as wanted, else what Slurm's ``KillWait`` leaves; None is the usual one."""
-    if wanted is not None or place.kind != "slurm":
+    if wanted is not None or not is_around():
         return wanted
     found = re.match(r"\d+", settings().get("KillWait", ""))
     return max(LEAST_GRACE_S, min(USUAL_GRACE_S, int(found[0]) - ENDS_S)) if found else None
@@ -89,10 +94,13 @@ def grace_s(place: Allocation, wanted: float | None) -> float | None:
 
 def time_left_s(place: Allocation) -> float | None:
     """Seconds until Slurm ends this step or its job for its time; None where it has no limit, or doesn't say."""
-    job, _, _ = place.job.partition(".")
-    end = _whole(os.environ.get("SLURM_JOB_END_TIME", ""))
-    of_job = end - time.time() if end is not None else _seconds(_squeue("-j", job, "-o", "%L"))
-    limit, _, used = _squeue("-s", place.job.partition("-")[0], "-o", "%l %M").partition(" ")
+    if not is_around():
+        return None
+    end = (_whole(os.environ.get("SLURM_JOB_END_TIME", "")) or 0) - time.time()
+    # One that is over may be of a job that a shell, such as tmux's, has outlived.
+    of_job = end if end > 0 else _seconds(_squeue("-j", os.environ["SLURM_JOB_ID"], "-o", "%L"))
+    step = place.job.partition("-")[0] if place.kind == "slurm" else ""
+    limit, _, used = (_squeue("-s", step, "-o", "%l %M") if step else "").partition(" ")
     left = [each for each in (of_job, _seconds(limit) - _seconds(used)) if not math.isnan(each)]
     over = re.match(r"\d+ ", settings().get("OverTimeLimit", "")) if left else None
     return min(left) + (60 * int(over[0]) if over else 0) if left else None

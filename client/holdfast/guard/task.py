@@ -212,9 +212,9 @@ class Task:
     async def _submit(self, client: Client) -> None:
         """Submit the job once there are agents for it, and tell the others."""
         place, workers = self._place, self._place.tasks - self._request.spares
-        grace_s = await asyncio.to_thread(slurm.grace_s, place, self._request.grace_s)
+        grace_s = await asyncio.to_thread(slurm.grace_s, self._request.grace_s)
         left_s = self._request.time_limit_s
-        if left_s is None and place.kind == "slurm":
+        if left_s is None:
             left_s = await asyncio.to_thread(slurm.time_left_s, place)
         self._limit = None if left_s is None else anyio.current_time() + left_s
         await self._gather(client, workers)
@@ -253,7 +253,7 @@ class Task:
         missing = [task for task in range(self._place.tasks) if task not in names]
         came = set(names.values())
         silent = [
-            host for host in self._place.hosts if not any(n == host or n.startswith(f"{host}.") for n in came)
+            host for host in self._place.hosts[1:] if not any(n == host or n.startswith(f"{host}.") for n in came)
         ]
         what = f"tasks {', '.join(map(str, missing[:8]))} have not come" if missing else "not all agents are ready"
         raise Unavailable(
@@ -335,7 +335,7 @@ class Task:
         await self._record.finish(client, job)
         if text := outcome.summary(job, self._where(self._record), limit=limit):
             self._note(text)
-        if limit and place.kind == "slurm":
+        if limit and slurm.is_around():
             await _within(limits.SLURM_ENDS_S, lambda: self._signal)
         if self._host is not None:
             ends = {name: outcome.of_task(job, status, name, first=False) for name in self._host.present.values()}

@@ -36,6 +36,40 @@ def test_a_batch_script_is_alone_though_its_job_has_more_tasks() -> None:
     assert read(batch, "n1").tasks == 1
 
 
+def test_the_shell_of_salloc_is_as_a_script_and_no_task_of_a_step() -> None:
+    # As salloc of Slurm 22.05 set it with use_interactive_step.
+    shell = LAST_OF_FIVE | {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NODELIST": "n1", "SLURM_STEP_NUM_TASKS": "1"}
+
+    assert (read(shell, "n1").kind, read(shell, "n1").tasks) == ("alone", 1)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "size"), [("OMPI_COMM_WORLD", "4"), ("PMI", "4"), ("MV2_COMM_WORLD", "4"), ("FLUX", "2")]
+)
+def test_a_task_of_a_launcher_whose_daemons_slurm_has_started_is_the_launchers(launcher: str, size: str) -> None:
+    # The daemons are a step of two tasks, on the hosts beside that of the script; what they start has its variables.
+    step = {"SLURM_STEP_ID": "2", "SLURM_STEP_NODELIST": "n[2-3]", "SLURM_STEP_NUM_TASKS": "2"}
+    step |= {"SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_LOCALID": "0"}
+    task = {"FLUX_JOB_NNODES": "2", "FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": size}
+    if launcher != "FLUX":
+        task = {f"{launcher}_RANK": "1", f"{launcher}_SIZE": size}
+
+    there, beside_script = (
+        read(task | step | {"SLURM_JOB_ID": "17"}, "n2"),
+        read(task | {"SLURM_JOB_ID": "17"}, "n1"),
+    )
+
+    assert (there.kind, there.task, there.tasks) == ("shared", 1, int(size))
+    assert there.job == beside_script.job
+
+
+@pytest.mark.parametrize(("rank", "size"), [("4", "5"), ("0", "1")], ids=["of srun itself", "kept by a shell"])
+def test_pmi_of_a_step_leaves_its_tasks_to_slurm(rank: str, size: str) -> None:
+    place = read(LAST_OF_FIVE | {"PMI_RANK": rank, "PMI_SIZE": size}, "n2")
+
+    assert (place.kind, place.task, place.tasks) == ("slurm", 4, 5)
+
+
 def test_a_step_whose_tasks_do_not_divide_has_its_numbers() -> None:
     place = read(LAST_OF_FIVE, "ignored")
 
@@ -125,6 +159,35 @@ def test_a_process_of_mpi_knows_its_neighbours() -> None:
     place = read(NAMED | {f"OMPI_COMM_WORLD_{name}": value for name, value in of.items()}, "b")
 
     assert (place.task, place.tasks, place.local_task, place.local_tasks) == (3, 4, 1, 2)
+
+
+PYTORCH_JOB = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "RANK": "1", "WORLD_SIZE": "4"}
+TRAIN_JOB = {
+    "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+    "JOB_COMPLETION_INDEX": "1",
+    "PET_NODE_RANK": "1",
+    "PET_NNODES": "4",
+}
+
+
+@pytest.mark.parametrize(
+    ("pod", "numbers"), [(PYTORCH_JOB, ()), (TRAIN_JOB, ("PET_NODE_RANK",))], ids=["PyTorchJob", "TrainJob"]
+)
+def test_a_pod_of_an_operator_has_its_number_and_is_not_taken_to_be_alone(
+    pod: dict[str, str], numbers: tuple[str, ...]
+) -> None:
+    place = read(
+        {name: NAMED[name] for name in ("HOLDFAST_GUARD_HOST", "HOLDFAST_GUARD_SEED")} | pod, "job-worker-0"
+    )
+
+    assert (place.kind, place.task, place.tasks, place.numbers) == ("named", 1, 4, numbers)
+    with pytest.raises(ConfigError, match=r"One of 4 tasks by (WORLD_SIZE|PET_NNODES), but none of") as refused:
+        read(pod, "job-worker-0")
+    assert "Set HOLDFAST_GUARD_HOST and HOLDFAST_GUARD_SEED" in str(refused.value.fix)
+
+
+def test_what_a_user_has_set_for_ranks_elsewhere_numbers_no_task() -> None:
+    assert read({"RANK": "1", "WORLD_SIZE": "4"}, "box").kind == "alone"
 
 
 def test_tasks_of_one_host_name_have_names_of_their_own() -> None:

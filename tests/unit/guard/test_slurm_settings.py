@@ -24,9 +24,11 @@ def test_ranks_have_what_kill_wait_leaves(
 ) -> None:
     monkeypatch.setattr(slurm, "settings", lambda: {"KillWait": kill_wait})
 
-    assert slurm.grace_s(IN_SLURM, None) == grace_s
-    assert slurm.grace_s(IN_SLURM, 20.0) == 20.0
-    assert slurm.grace_s(ALONE, None) is None
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    assert slurm.grace_s(None) == grace_s
+    assert slurm.grace_s(20.0) == 20.0
+    monkeypatch.delenv("SLURM_JOB_ID")
+    assert slurm.grace_s(None) is None
 
 
 def test_settings_are_read_from_what_scontrol_prints() -> None:
@@ -49,6 +51,7 @@ def test_settings_are_read_from_what_scontrol_prints() -> None:
 def test_the_nearer_limit_of_job_and_step_counts(
     monkeypatch: pytest.MonkeyPatch, of_job: str, of_step: str, left_s: float | None
 ) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
     said = {("-j", "17", "-o", "%L"): of_job, ("-s", "17.0", "-o", "%l %M"): of_step}
     monkeypatch.setattr(slurm, "_squeue", lambda *options: said[options])
@@ -57,7 +60,20 @@ def test_the_nearer_limit_of_job_and_step_counts(
     assert slurm.time_left_s(replace(IN_SLURM, job="17.0-restart1")) == left_s
 
 
+def test_a_script_and_the_shell_of_salloc_have_the_limit_of_their_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It may be that of a job which a shell has outlived, as one of tmux does.
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(round(time.time()) - 1000))
+    monkeypatch.setattr(slurm, "_squeue", lambda *options: {("-j", "17", "-o", "%L"): "5:00"}[options])
+    monkeypatch.setattr(slurm, "settings", dict)
+
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    assert slurm.time_left_s(ALONE) == 300.0
+    monkeypatch.delenv("SLURM_JOB_ID")
+    assert slurm.time_left_s(ALONE) is None
+
+
 def test_the_end_in_the_environment_is_taken_and_what_a_site_adds_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(round(time.time()) + 1000))
     monkeypatch.setattr(slurm, "_squeue", lambda *_: "UNLIMITED 0:00")
     monkeypatch.setattr(slurm, "settings", lambda: {"OverTimeLimit": "2 min"})
@@ -67,6 +83,7 @@ def test_the_end_in_the_environment_is_taken_and_what_a_site_adds_to_it(monkeypa
 
 @pytest.mark.parametrize("end", ["", "soon", "9" * 5000])
 def test_without_squeue_no_limit_is_known(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_JOB_END_TIME", end)
     monkeypatch.setenv("PATH", "/nowhere")
 
