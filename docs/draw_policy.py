@@ -108,6 +108,11 @@ fail can keep even their process: [restarts in process](in-process.md).
  | a forked process would lack it, or share it |
 | a package that reads a variable such as `RANK` or `MASTER_PORT`, a secret, or all variables when it is imported\
  | their values are known only at the launch |
+| a package that reads a variable that the program sets first, or looks into `__main__`; a library where that is\
+ `OMP_NUM_THREADS` or the like | the program has not run: set the variable in the job instead |
+| a package that imports a module that the program has in another place | it would be another module |
+| a package that leaves a file open, seeds `random`, or changes its directory, `sys.path`, the root logger, a timer or\
+ what a signal does | ranks would share it, or it would come before what the program does |
 | a package that asks for its pid when it is imported | each rank has another |
 | a package that ends the process, or raises another error than ImportError, when it is imported ahead | it \
 needs its program |
@@ -129,8 +134,11 @@ hung before it did any work, every later start of the job is cold.
   after five seconds at most: a library that is refused tries again only after half a second or so.
 - A cold generation that keeps the list differs a little: `sys.meta_path` begins with the finder that keeps it, and one
   more descriptor is open.
-- Ranks of a worker share the seed of string hashes, unless `PYTHONHASHSEED` sets it. Each seeds `random` and numpy's
-  global generator for itself; one that a package makes for its own use when it is imported is the same in all of them.
+- Ranks of a worker share the seed of string hashes, unless `PYTHONHASHSEED` sets it. Each seeds `random` and the global
+  generators of numpy and torch for itself; one that a package makes for its own use when it is imported is the same in
+  all of them.
+- Each rank has imported what the first rank had, before the program's first line: `sys.modules` holds it, exit handlers
+  and warning filters of packages come first, and `sys.argv[0]` of `-m` is `-m` in packages that read it when imported.
 - `gc.get_objects()` leaves out what the imports have made.
 - What a package prints when it is imported, each rank prints at its start.
 - Waiting processes are neither ranks nor work, and have ended before the worker counts as empty at the job's end.

@@ -52,15 +52,15 @@ def obstacle(plans: Sequence[Plan], order: Record) -> str:
     for word in words:
         if not word.startswith(b"-") or word.startswith(b"--"):
             break
-        ends = min((at for at in map(word.find, (b"c", b"m", b"X", b"W")) if at > 0), default=len(word))
-        flags = set(word[1:ends])
+        valued, value = option(word)
+        flags = set(word[1 : len(word) - len(valued + value)])
         if flags & set(b"IES"):
             return f"{printable(word)} leaves out what prepares it"
         if flags & set(b"i"):
             return f"{printable(word)} waits for a person"
-        if word[ends : ends + 1] in (b"c", b"m"):
+        if valued in (b"c", b"m"):
             break
-        if ends == len(word) - 1:
+        if valued and not value:
             next(words, b"")  # what -X or -W is given
     if order.get("container"):
         return "it runs in a container"
@@ -72,6 +72,27 @@ def obstacle(plans: Sequence[Plan], order: Record) -> str:
     if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
         return "the kernel does not list the children of a process"
     return ""
+
+
+def module_run(argv: Sequence[bytes]) -> str:
+    """The module that a command of Python's runs by ``-m``; empty for none."""
+    words = iter(argv[1:])
+    for word in words:
+        if not word.startswith(b"-") or word.startswith(b"--"):
+            break
+        valued, value = option(word)
+        if valued == b"c":
+            break
+        value = value or (next(words, b"") if valued else b"")
+        if valued == b"m":
+            return value.decode("utf-8", "surrogateescape")
+    return ""
+
+
+def option(word: bytes) -> tuple[bytes, bytes]:
+    """The option that takes a value, among those that are written as one word, and what of the value is in it."""
+    ends = min((at for at in map(word.find, (b"c", b"m", b"X", b"W")) if at > 0), default=len(word))
+    return word[ends : ends + 1], word[ends + 1 :]
 
 
 class Learner:
@@ -95,12 +116,18 @@ class Learner:
             self._length, self._since = length, now_s()
         return length > self._taken and now_s() - self._since >= QUIET_S
 
-    def names(self) -> list[str]:
-        """The modules in the order in which they were looked for, each once."""
+    def names(self) -> list[tuple[str, str]]:
+        """The modules and their places in the order in which they were looked for, each once; between them ``=NAME``
+        for a variable that had changed by then.
+        """
         self._taken = self._length
         data = os.pread(self.fd, min(self._length, LEARNED_BYTES), HEADER_BYTES)
-        lines = data.decode("utf-8", "replace").split("\n")[:-1]
-        return list(dict.fromkeys(name for name in lines if all(part.isidentifier() for part in name.split("."))))
+        found: dict[str, str] = {}
+        for line in data.decode("utf-8", "surrogateescape").split("\n")[:-1]:
+            name, _, place = line.partition("\t")
+            if name.startswith("=") or all(part.isidentifier() for part in name.split(".")):
+                found[name] = place or found.get(name, "")  # it may be found at the second try
+        return list(found.items())
 
     def close(self) -> None:
         """Forget what was learned."""

@@ -29,13 +29,13 @@ from holdfast_agent.shim.failpoints import hit
 from holdfast_agent.shim.processes import Process, descendants, now_s, printable, read_small
 from holdfast_agent.shim.walls.cgroup import Cgroup
 from holdfast_agent.shim.warm import release
-from holdfast_agent.shim.warm.imports import VARIABLE, add_hook
+from holdfast_agent.shim.warm.imports import VARIABLE, add_hook, module_run
 from holdfast_agent.shim.warm.release import Parked, Release
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
     from holdfast_agent.shim.launch import Identity, Plan
     from holdfast_agent.shim.walls.namespaces import Room
@@ -74,7 +74,7 @@ class Standby:
         plans: Sequence[Plan],
         identity: Identity,
         warm: Warm,
-        names: list[str],
+        names: list[tuple[str, str]],
         room: Room | None,
         cgroup: str,
         memory_bytes: int,
@@ -95,7 +95,14 @@ class Standby:
         others = (self.known - self.env.keys()) | CONTRACT_NAMES
         varying = [name.decode("utf-8", "surrogateescape") for name in sorted(others)]
         given = [name.decode("utf-8", "surrogateescape") for name in (*self.env, b"PYTHONPATH")]
-        order = {"names": names, "preload": warm.preload, "never": warm.never, "varying": varying, "given": given}
+        order: dict[str, Any] = {
+            "names": names,
+            "preload": warm.preload,
+            "never": warm.never,
+            "varying": varying,
+            "given": given,
+        }
+        order["main"] = module_run(self.argv)
         order["contract"] = [prefix.decode() for prefix in CONTRACT]
         largest = max(sum(len(name) + len(value) + 2 for name, value in plan.env.items()) for plan in plans)
         self._space = min(

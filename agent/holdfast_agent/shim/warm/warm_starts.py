@@ -53,7 +53,7 @@ class WarmStarts:
         self.survivors: Survivors | None = None  # until a job asks for them
         self._warm: Warm | None = None  # of the generation that runs; None: it is not asked for, or can't be
         self._learner: Learner | None = None
-        self._names: list[str] = []
+        self._names: list[tuple[str, str]] = []
         self._never: list[str] = []  # packages that turned out unsafe
         self._left_out: list[str] = []  # they, with the reason
         self._tries = 0

@@ -3,7 +3,8 @@
 The shim puts this folder first on PYTHONPATH and says in HOLDFAST_WARM what to do; in any other process this file only
 steps aside. The program's own Python, 3.8 or later, runs it, so it imports nothing of Holdfast's.
 
-*learn*: the names of the modules that are imported go into a shared memory that the shim reads.
+*learn*: the names of the modules that are imported go into a shared memory that the shim reads, with the place of each
+that is no part of a package, and between them ``=NAME`` for each variable that has changed by then.
 *park*: imports those modules, forks one process for each rank and ends. Each waits at its socket for its environment,
 directory and descriptors, says that it has them, waits for the last word, and returns from here: the interpreter
 itself goes on to the program, so argv, ``__main__``, exits and tracebacks are its own. What goes wrong before that ends
@@ -16,6 +17,7 @@ Python, under a name that the program may use itself, and found only on a path f
 from __future__ import annotations
 
 import os
+import stat
 import sys
 
 TYPE_CHECKING = False
@@ -33,6 +35,8 @@ MEET_S, LOOK_S, LONGEST_LOOK_S = 5.0, 0.005, 0.1
 LISTENS = b"0A"
 WHOLE = "the whole environment"
 ABC: str = os._Environ.get.__code__.co_filename  # of the mappings in the standard library
+NATIVE = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "HDF5_", "TF_", "XLA_", "GRPC_")
+"""Variables that a shared library reads when it is loaded, unseen by Python."""
 SUSPECT = ("socket:", "pipe:", "anon_inode:", "/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
@@ -68,8 +72,22 @@ def _run_hidden() -> bool:
         return False
 
 
+def _found(name: str) -> str:
+    """The place of a module that is no part of a package, as an import finds it now; empty for built-in ones."""
+    if name in sys.builtin_module_names or sys.modules["_imp"].is_frozen(name):
+        return ""
+    finder: Any = sys.modules["_frozen_importlib_external"]
+    return _place(finder.PathFinder.find_spec(name))
+
+
+def _place(spec: Any) -> str:
+    """The file of a module, or all folders of a package without one."""
+    places = [spec.origin] if spec and spec.origin else list((spec and spec.submodule_search_locations) or ())
+    return ":".join(os.path.realpath(place) for place in places)
+
+
 class _Learner:
-    """First on sys.meta_path; finds nothing and keeps what is looked for."""
+    """First on sys.meta_path; finds nothing and keeps what is imported. ``find_spec`` of importlib imports nothing."""
 
     def __init__(self, fd: int) -> None:
         import mmap
@@ -82,18 +100,36 @@ class _Learner:
         self.end = HEADER
         self.size = size
         self.memory[:16] = b"%-16d" % self.pid
+        self.environ = self.variables()
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         """Keep a name; never raises."""
         try:
-            data = name.encode() + b"\n"
-            start, end = self.end, self.end + len(data)
-            if end <= self.size and os.getpid() == self.pid:
-                self.end = end
-                self.memory[start:end] = data
-                self.memory[16:HEADER] = b"%-16d" % (end - HEADER)
+            if sys._getframe(2).f_code.co_name != "_find_and_load_unlocked" or os.getpid() != self.pid:
+                return
+            now = self.variables()
+            if now != self.environ:
+                before, self.environ = self.environ, now
+                for each in {*before, *now}:
+                    if before.get(each) != now.get(each):
+                        self.keep("=" + os.fsdecode(each))
+            self.keep(name if "." in name else f"{name}\t{_found(name)}")
         except Exception:  # noqa: BLE001 - the program must not notice
             pass
+
+    @staticmethod
+    def variables() -> dict[Any, Any]:
+        """The environment, as Python holds it: decoding it at each import would take longer than all the rest."""
+        return dict(getattr(os.environ, "_data", os.environ))
+
+    def keep(self, line: str) -> None:
+        """Add a line, if there is room for it."""
+        data = os.fsencode(line.replace("\n", "?")) + b"\n"
+        start, end = self.end, self.end + len(data)
+        if end <= self.size:
+            self.end = end
+            self.memory[start:end] = data
+            self.memory[16:HEADER] = b"%-16d" % (end - HEADER)
 
 
 class _Unsafe(Exception):
@@ -101,15 +137,18 @@ class _Unsafe(Exception):
 
 
 class _Watched(os._Environ):  # type: ignore[type-arg]
-    """The environment while modules are preloaded: keeps which of the names that differ for each rank are read."""
+    """The environment while modules are preloaded: keeps which of the names that differ for each rank are read, or that
+    the program sets before.
+    """
 
     varying: frozenset[str] = frozenset()
     contract: tuple[str, ...] = ()
+    preset: dict[str, str | None] = {}  # noqa: RUF012 - by name, the value that the program has replaced
     read: set[str] = set()  # noqa: RUF012 - there is one environment
 
     def __getitem__(self, name: Any) -> Any:
         text = os.fsdecode(name) if isinstance(name, bytes) else name
-        if text in self.varying:
+        if text in self.varying or text in self.unset():
             self.read.add(text)
         try:
             return super().__getitem__(name)
@@ -117,6 +156,12 @@ class _Watched(os._Environ):  # type: ignore[type-arg]
             if text.startswith(self.contract):
                 self.read.add(text)
             raise
+
+    def unset(self) -> set[str]:
+        """Names that have another value in the program, unless an import has set them here, too."""
+        now: Any = self._data  # type: ignore[attr-defined]
+        began = {name: value if value is None else os.fsencode(value) for name, value in self.preset.items()}
+        return {name for name, value in began.items() if now.get(os.fsencode(name)) == value}
 
     def __iter__(self) -> Any:
         if not self._is_filtered():
@@ -139,7 +184,7 @@ class _Watched(os._Environ):  # type: ignore[type-arg]
         while frame.f_back and frame.f_code.co_filename in (os.getenv.__code__.co_filename, ABC):
             frame = frame.f_back
         texts = _texts(frame.f_code)
-        names = (*self.varying, *self.contract)
+        names = (*self.varying, *self.contract, *self.preset)
         return bool(texts) and not any(
             name.startswith(text) or text.startswith(name) for text in texts for name in names
         )
@@ -157,18 +202,33 @@ def _texts(code: Any) -> list[str]:
     return [text.upper() for text in own] + inner
 
 
+def _asks(frame: Any) -> bool:
+    """Whether it is a package's code that asks. The standard library looks again, after a fork or when it is used."""
+    file = frame.f_code.co_filename
+    library = os.path.dirname(os.__file__) + "/"
+    return file != __file__ and (not file.startswith((library, "<frozen ")) or "/site-packages/" in file)
+
+
+class _WatchedMain(type(sys)):  # type: ignore[misc]
+    """Stands in for the class of ``__main__`` while modules are preloaded: the program is not there yet."""
+
+    asked: set[str] = set()  # noqa: RUF012 - there is one
+
+    def __getattribute__(self, name: str) -> Any:
+        if name not in ("__name__", "__class__") and _asks(sys._getframe(1)):
+            _WatchedMain.asked.add(name)
+        return super().__getattribute__(name)
+
+
 class _WatchedPid:
     """Stands in for os.getpid while modules are preloaded: each rank will have another pid than they find."""
 
     def __init__(self) -> None:
         self.real = os.getpid
-        self.library = os.path.dirname(os.__file__) + "/"
         self.asked = False
 
     def __call__(self) -> int:
-        file = sys._getframe(1).f_code.co_filename
-        # The standard library looks again after a fork.
-        self.asked |= not file.startswith((self.library, "<frozen ")) or "/site-packages/" in file
+        self.asked |= _asks(sys._getframe(1))
         return self.real()
 
     def remove(self) -> None:
@@ -187,7 +247,10 @@ class _Preloader:
         self.has_hidden = False
         self.extra = order["preload"]
         self.never = set(order["never"])
+        self.main = order["main"]
         self.learned = order["names"]
+        found = {name: place for name, place in self.learned if "." not in name and name[:1] != "="}
+        self.elsewhere = {name: place for name, place in found.items() if place != _found(name)}
         self.before = before
         self.pid = _WatchedPid()
         self.homes = [os.path.dirname(os.__file__) + "/", "/site-packages/", "/dist-packages/"]
@@ -195,6 +258,10 @@ class _Preloader:
 
     def run(self) -> None:
         """Import all; raises _Unsafe."""
+        for name in self.elsewhere.keys() & sys.modules.keys():
+            raise _Unsafe(name, "is imported by Python itself, and the program has another")
+        began = dict(os.environ)
+        self.state = _state_of_process()
         defaults = [name for name in ("PYTORCH_NVML_BASED_CUDA_CHECK",) if name not in os.environ]
         for name in defaults:
             os.environ[name] = "1"  # torch asks the driver, and initialises nothing
@@ -202,19 +269,28 @@ class _Preloader:
         for each in (os.environ, os.environb):
             each.__class__ = _Watched
         os.getpid = self.pid
+        main = sys.modules["__main__"]
+        main.__class__ = _WatchedMain
         try:
             self.has_hidden = _run_hidden()
             self.look("sitecustomize", True)
-            for name in self.learned:
-                self.load(name, False)
+            if any(name == "random" for name, _ in self.learned):
+                self.load("random", False)  # so that it shows when the first package that imports it seeds it
+            for name, _ in self.learned:
+                if name.startswith("="):
+                    _Watched.preset[name[1:]] = began.get(name[1:])
+                else:
+                    self.load(name, False)
             beside = os.path.dirname(os.path.realpath(sys.argv[0])) if os.path.isfile(sys.argv[0]) else os.getcwd()
             sys.path.insert(0, beside)
+            self.state = _state_of_process()
             try:
                 for name in self.extra:
                     self.load(name, True)
             finally:
                 sys.path.remove(beside)
         finally:
+            main.__class__ = type(sys)
             self.pid.remove()
             for each in (os.environ, os.environb):
                 each.__class__ = plain
@@ -230,17 +306,23 @@ class _Preloader:
     def load(self, name: str, wanted: bool) -> None:
         """Import one module, if it may be and can be."""
         top = name.partition(".")[0]
-        if name in sys.modules or top == "__main__" or self.excluded(name):
+        if name in sys.modules or "__main__" in name.split(".") or name == self.main or self.excluded(name):
             return
         first = top not in sys.modules
-        if first and not wanted and not self.installed(top):
+        if not wanted and (top in self.elsewhere or (first and not self.installed(top))):
             return
+        unset: set[str] = os.environ.unset()  # type: ignore[attr-defined]
+        native = sorted(each for each in unset if each.startswith(NATIVE))
+        libraries = _libraries() if native else set()
         try:
             __import__(name)
         except ImportError:
             pass  # the program may well expect that
         except BaseException as error:  # noqa: BLE001 - also SystemExit
             raise _Unsafe(top, "raises " + type(error).__name__ + " when it is imported ahead") from None
+        is_own = _found(top).startswith(self.homes[0]) and "-packages/" not in _found(top)
+        if native and not is_own and _libraries() - libraries:
+            raise _Unsafe(top, f"may read {native[0]}, which the program sets before, while it is imported")
         self.look(top, first)
 
     def excluded(self, name: str) -> bool:
@@ -269,6 +351,15 @@ class _Preloader:
             raise _Unsafe(top, "reads " + sorted(_Watched.read)[0] + " while it is imported")
         if self.pid.asked:
             raise _Unsafe(top, "asks for its pid while it is imported")
+        if _WatchedMain.asked:
+            raise _Unsafe(top, f"looks for {sorted(_WatchedMain.asked)[0]} of the program while it is imported")
+        for name, place in self.elsewhere.items():
+            if name in sys.modules and _place(getattr(sys.modules[name], "__spec__", None)) != place:
+                raise _Unsafe(top, f"imports {name}, of which the program has another")
+        before, self.state = self.state, _state_of_process()
+        for name, value in self.state.items():
+            if value != before.get(name, value):
+                raise _Unsafe(top, f"changes {name} when it is imported")
         if len(os.listdir("/proc/self/task")) > 1 and not self.ends_at_fork():
             raise _Unsafe(top, "starts a thread when it is imported")
         with open(f"/proc/self/task/{self.pid.real()}/children") as file:
@@ -277,9 +368,10 @@ class _Preloader:
         for name in os.listdir("/proc/self/fd"):
             try:
                 place = os.readlink("/proc/self/fd/" + name)
+                is_file = stat.S_ISREG(os.stat(int(name)).st_mode)
             except OSError:
                 continue
-            if int(name) not in self.known and place.startswith(SUSPECT):
+            if int(name) not in self.known and (is_file or place.startswith(SUSPECT)):
                 raise _Unsafe(top, "leaves " + place.partition(":")[0] + " open when it is imported")
         if first and (_cuda_is_initialised() or _is_in_bad_fork()):
             raise _Unsafe(top, "initialises CUDA when it is imported")
@@ -294,6 +386,42 @@ class _Preloader:
                 return True
             time.sleep(0.005)
         return False
+
+
+def _state_of_process() -> dict[str, Any]:
+    """By name, what an import must not change: a fork or the release would undo it, or the program has set it before.
+
+    Appending to sys.path is what it does at any time.
+    """
+    signal: Any = __import__("_signal")  # what Python's own is made of
+    timers = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+    found: dict[str, Any] = {
+        "its directory": os.getcwd(),
+        "its processors": os.sched_getaffinity(0),
+        "a timer": [signal.getitimer(each)[0] > 0 for each in timers],
+        "what a signal does": [signal.getsignal(number) for number in range(1, signal.NSIG)],
+        "sys.path": sys.path[:1],
+    }
+    modules: dict[str, Any] = sys.modules
+    if hasattr(modules.get("logging"), "root"):
+        root = modules["logging"].root
+        found["the root logger"] = (root.level, list(root.handlers))
+    if hasattr(modules.get("random"), "getstate"):
+        found["what random draws"] = modules["random"].getstate()
+    if hasattr(modules.get("numpy.random"), "get_state"):
+        _, key, *rest = modules["numpy.random"].get_state()
+        found["what numpy.random draws"] = (key.tobytes(), rest)
+    if hasattr(modules.get("torch"), "default_generator"):
+        found["what torch draws"] = modules["torch"].default_generator.initial_seed()
+    return found
+
+
+def _libraries() -> set[bytes]:
+    """Shared libraries that are loaded, without the standard library's own."""
+    own = os.fsencode(os.path.dirname(os.__file__) + "/lib-dynload/")
+    with open("/proc/self/maps", "rb") as file:
+        found = [line.split(None, 5)[-1].strip() for line in file.read(1 << 24).splitlines()]
+    return {path for path in found if b".so" in path and not path.startswith(own)}
 
 
 def _probe() -> None:
@@ -329,7 +457,9 @@ def _is_in_bad_fork() -> bool:
 def _park(order: Sequence[str]) -> bool:
     """Preload, fork the ranks and end; return in each rank once it is released."""
     import json
+    import time
 
+    began_ns = time.time_ns()
     control, spec, sockets = int(order[0]), int(order[1]), [int(fd) for fd in order[2].split(",")]
     for fd in (control, spec, *sockets):
         os.set_inheritable(fd, False)
@@ -353,7 +483,7 @@ def _park(order: Sequence[str]) -> bool:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    places, changes = _places(preloader.homes), preloader.changes()
+    places, changes = _places(preloader.homes, began_ns), preloader.changes()
     pids = []
     for mine in sockets:
         pid = os.fork()
@@ -396,12 +526,23 @@ def _renamed(name: bytes) -> bytes:
     return before
 
 
-def _places(homes: Sequence[str]) -> dict[str, tuple[int, int] | None]:
-    """The state of all that must not change until the release: where packages lie, and the files of all modules."""
+def _places(homes: Sequence[str], began_ns: int) -> dict[str, tuple[int, int] | None]:
+    """The state of all that must not change until the release: where packages lie, and the files of all modules.
+
+    A file that has changed since the imports began is as none: which state of it was imported is unknown.
+    """
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     found = {file for file in files if isinstance(file, str)}
     installed = {os.path.dirname(file) for file in found if any(home in file for home in homes)}
-    return {place: _state(place) for place in {*sys.path, *found, *installed}}
+    states = {place: _state(place) for place in {*sys.path, *found, *installed}}
+    return {**states, **{file: (0, 0) for file in found if _changed_ns(file) > began_ns}}
+
+
+def _changed_ns(place: str) -> int:
+    try:
+        return os.stat(place).st_ctime_ns
+    except OSError:
+        return 0
 
 
 def _state(place: str) -> tuple[int, int] | None:
@@ -497,6 +638,13 @@ def _take_order(
             del os.environ[name]
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
+    if hasattr(sys.modules.get("torch"), "default_generator"):
+        sys.modules["torch"].default_generator.seed()
+    if hasattr(sys.modules.get("logging"), "_startTime"):
+        import time
+
+        logging: Any = sys.modules["logging"]
+        logging._startTime = time.time_ns() if isinstance(logging._startTime, int) else time.time()
     if "threading" in sys.modules:
         thread: Any = sys.modules["threading"].main_thread()
         if hasattr(thread, "_set_native_id"):
