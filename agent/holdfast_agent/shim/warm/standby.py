@@ -239,6 +239,11 @@ class Standby:
     def settle(self) -> str:
         """Once all are parked: why they can't be used after all; empty where they can."""
         deadline = now_s() + 1
+        for pid in set(_children(self.keeper)) - set(self.pids):  # beside busy ranks it might not get to its end
+            try:
+                release.restore(pid, self.identity)
+            except OSError:
+                pass  # it has ended
         while sorted(_children(self.keeper)) != sorted(self.pids) and now_s() < deadline:
             time.sleep(0.002)  # the process that has forked them is about to end
         try:
