@@ -172,6 +172,23 @@ def test_nothing_passes_a_job_any_more_that_is_late() -> None:
     assert not placed(world.submit("tiny", lasting(0.1)))
 
 
+def test_a_job_that_is_late_is_passed_where_it_cannot_start_by_then() -> None:
+    """The rest of the cluster is not idle for it, and on what it may start on it waits for nothing new."""
+    world = World(hosts=3, policies=QUIET)
+    for name, made in (("half", gang(1, gpus=2, expected_s=30 * HOUR_S)), ("busy", lasting(2))):
+        world.submit(name, made)
+        world.run(name)
+    world.submit("large", lasting(5, workers=2))
+    assert placed(world.submit("short", lasting(1))) == ["short placed g1 on host-2"]
+    world.run("short")
+    world.wait(2 * HOUR_S + 600)
+    finish(world, "short")
+    assert not placed(world.submit("tiny", lasting(0.1)))
+    assert placed(world.submit("beside", gang(1, gpus=2, expected_s=50 * HOUR_S))) == ["beside placed g1 on host-0"]
+    finish(world, "busy")
+    assert {place.host for place in job_of(world, "large").places} == {"host-1", "host-2"}
+
+
 def test_spot_job_that_passes_is_on_loan_all_the_same() -> None:
     world = waits_for_both()
     world.submit("s", lasting(1, strategy=Strategy.SPOT))

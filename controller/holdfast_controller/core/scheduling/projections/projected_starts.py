@@ -62,7 +62,8 @@ class ProjectedStarts:
     awaited: set[str] = field(default_factory=set)
     """Hosts of those that start as soon as all that are stopping are gone: for them alone."""
     claimed: set[str] = field(default_factory=set)
-    """These, and hosts of those that would fit now if others gave way to them: no job passes them there for good."""
+    """No job passes for good on these: hosts of those that would fit now if others gave way to them, and all that those
+    which are overdue may start on by the time that is projected."""
     _headed: Reservations = field(init=False)
     """What those could use that have a projected start, or ``whole`` hosts."""
     _covered: set[str] = field(default_factory=set)
@@ -127,10 +128,12 @@ class ProjectedStarts:
                 continue
             self._covered.add(self.open_hosts.shape(job))
             self._headed.reserve(job.gang, self.all_hosts, closed)
-            if start is None or self._is_overdue(job, start):
+            if start is None:
                 self.whole.reserve(job.gang, self.all_hosts, closed)
-            else:
-                self._kept.append(_Kept(job, start.at, start.places, outlook))
+                continue
+            if self._is_overdue(job, start):
+                self.claimed.update(host.name for host in outlook.hosts)
+            self._kept.append(_Kept(job, start.at, start.places, outlook))
         self._waiting = []
 
     def _claim(self, job: Job, names: set[str]) -> None:
