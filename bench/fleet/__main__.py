@@ -18,7 +18,7 @@ from bench.fleet.account import HEADS, SAVE_EVERY_S, Account
 from bench.fleet.estimates import Declared, Learned, Perfect
 from bench.fleet.models import Easy, Fifo, Greedy, ShortestFirst, play
 from bench.fleet.reactor import Play
-from bench.fleet.traces import BadTrace, Trace, read
+from bench.fleet.traces import BadTrace, Trace, merged, read
 from bench.support.report import framed, progress
 
 from holdfast_controller.core.model.run_times import Backfill
@@ -81,6 +81,7 @@ def main() -> None:
     parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="a CSV file, gzipped or not")
     parser.add_argument("--policy", action="append", choices=POLICIES, help="again for several; all by default")
     parser.add_argument("--jobs", type=int, help="only the first so many of each trace")
+    parser.add_argument("--merged", action="store_true", help="the traces as those of one fleet")
     parser.add_argument("--hosts", type=int, help="by default a seventh more than the trace's mean demand")
     parser.add_argument("--gpus-per-host", type=int, default=8)
     parser.add_argument("--seeds", type=int, default=1, help="the trace as it is, then shaken by seeds 1, 2, …")
@@ -91,11 +92,11 @@ def main() -> None:
     arguments = parser.parse_args()
     each = arguments.gpus_per_host
     with framed():
-        for path in arguments.traces:
-            try:
-                trace = read(path, arguments.jobs)
-            except (BadTrace, OSError) as problem:
-                sys.exit(f"bench.fleet: {problem}")
+        try:
+            traces = [read(path, arguments.jobs) for path in arguments.traces]
+        except (BadTrace, OSError) as problem:
+            sys.exit(f"bench.fleet: {problem}")
+        for trace in [merged(traces)] if arguments.merged else traces:
             hosts = arguments.hosts or trace.hosts(each)
             policies, save_every_s = arguments.policy or list(POLICIES), arguments.save_every * 60
             report(trace, hosts, each, policies, arguments.seeds, arguments.spot, save_every_s)

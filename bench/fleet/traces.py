@@ -10,8 +10,8 @@ import csv
 import gzip
 import math
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 
@@ -81,6 +81,18 @@ def read(path: Path, most: int | None = None) -> Trace:
         raise BadTrace(f"{path}: it has no jobs")
     name = path.name.removesuffix(".gz").removesuffix(".csv")
     return Trace(name, tuple(requests), {asked.name: durations[asked.name] for asked in requests})
+
+
+def merged(traces: Sequence[Trace]) -> Trace:
+    """Several clusters as one fleet, from their first jobs on."""
+    requests, durations = [], {}
+    for number, trace in enumerate(traces):
+        for asked in trace.requests:
+            name = f"{asked.name}-{number}"
+            requests.append(replace(asked, name=name))
+            durations[name] = trace.durations[asked.name]
+    requests.sort(key=lambda asked: asked.at)
+    return Trace(" and ".join(trace.name for trace in traces), tuple(requests), durations)
 
 
 def _rows(rows: csv.DictReader[str], path: Path) -> Iterator[tuple[Request, float]]:

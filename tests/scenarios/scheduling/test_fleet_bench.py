@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bench.fleet.__main__ import POLICIES
 from bench.fleet.account import Account, Broken
-from bench.fleet.traces import BadTrace, Request, Trace, read
+from bench.fleet.traces import BadTrace, Request, Trace, merged, read
 
 KNOWING = {"easy-perfect", "holdfast-perfect", "shortest-perfect"}
 """Policies that are told the run times."""
@@ -96,6 +96,14 @@ def test_account_refuses_runs_that_cannot_be() -> None:
         account.ended("a")
     with pytest.raises(Broken, match="a job never ended"):
         account.close()
+
+
+def test_traces_are_merged_by_their_arrivals_with_all_their_jobs() -> None:
+    each = [drawn(seed) for seed in (1, 2)]
+    both = merged(each)
+    assert len(both.requests) == len(both.durations) == sum(len(trace.requests) for trace in each)
+    assert both.gpu_s == pytest.approx(sum(trace.gpu_s for trace in each))
+    assert [asked.at for asked in both.requests] == sorted(asked.at for trace in each for asked in trace.requests)
 
 
 @pytest.mark.parametrize(
