@@ -178,7 +178,6 @@ def test_a_job_that_is_late_is_passed_where_it_cannot_start_by_then() -> None:
         world.run(name)
     world.submit("large", lasting(5, workers=2))
     world.submit("short", lasting(1))
-    world.run("short")
     world.wait(2 * HOUR_S + 600)
     finish(world, "short")
     assert not placed(world.submit("tiny", lasting(0.1)))
