@@ -17,7 +17,7 @@ from holdfast._session.assignment import Assignment, Launch
 from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import WorkerFeatures
-from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Task
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.job_state import JobState
@@ -56,6 +56,8 @@ class World(CheckedCore):
         """Of hosts."""
         self.clocks: dict[str, float] = {}
         """What the monotonic clock of a host reads more than ours."""
+        self.wall_clocks: dict[str, float] = {}
+        """What the wall clock of a host reads more than ours; heartbeats of others don't say what theirs shows."""
         self._session = 0
         self._token = 0
         self._sequence = 0
@@ -148,7 +150,9 @@ class World(CheckedCore):
         return self.step(st.HostDisconnected(host, self.sessions.pop(host)))
 
     def beat(self, host: str, has: Inventory | None = None) -> list[str]:
-        return self.step(st.HostBeat(host, self.sessions[host], has))
+        ahead = self.wall_clocks.get(host)
+        sent_at = Wall(self.wall + ahead) if ahead is not None else NEVER
+        return self.step(st.HostBeat(host, self.sessions[host], has, sent_at))
 
     def maintain(
         self,
@@ -236,13 +240,13 @@ class World(CheckedCore):
         message: str = "",
         said: tuple[str, ...] = (),
     ) -> list[str]:
-        """An exit report: ``how`` is a code, or a reason without one, or ``SIGNALED:11``."""
+        """An exit report: ``how`` is a code, or a reason without one, or ``SIGNALED:11``; ``end_time``: our clock's."""
         known = self.cluster.jobs[job]
         member = next(m for m in known.gang.members if rank in m.ranks)
         at = host or known.places[member.index].host
         number = generation if generation is not None else known.generation_of(member.index)
         self._sequence += 1
-        at_time = self.wall if end_time is None else end_time
+        at_time = (self.wall if end_time is None else end_time) + self.wall_clocks.get(at, 0.0)
         ended = Exit(1, number, rank, *_how(how), message=message, end_time=at_time, stderr_tail=said)
         return self.step(
             st.ExitReported(

@@ -35,10 +35,11 @@ def world() -> World:
     made = World(hosts=HOSTS)
     made.submit("wide", gang(HOSTS, processes=RANKS))
     made.run("wide")
-    made.exit("wide", 19, 1, end_time=100.0)
+    made.wait(1)
+    made.exit("wide", 19, 1, end_time=made.wall - 1)
     for rank in range(HOSTS * RANKS):
         if rank != 19:
-            made.exit("wide", rank, "STOPPED", generation=1, end_time=101.0)
+            made.exit("wide", rank, "STOPPED", generation=1, end_time=made.wall)
     return made
 
 

@@ -61,8 +61,9 @@ def test_each_generation_has_its_own_port_and_secret(world: World) -> None:
 
 
 def test_failures_in_the_wake_of_the_first_are_recorded_and_cost_nothing(world: World) -> None:
-    world.exit("a", 1, "SIGNALED:9", end_time=world.wall)
-    assert world.exit("a", 0, 1, 1, end_time=world.wall + 1) == ["a exit g1 r0 NONZERO_EXIT 1", "> host-0 ack"]
+    world.wait(1)
+    world.exit("a", 1, "SIGNALED:9", end_time=world.wall - 1)
+    assert world.exit("a", 0, 1, 1, end_time=world.wall) == ["a exit g1 r0 NONZERO_EXIT 1", "> host-0 ack"]
     world.launch("a")
     assert world.cluster.jobs["a"].budgets.spent.worker_restarts == {1: 1}
 
@@ -134,6 +135,7 @@ def test_without_a_budget_the_first_failure_is_the_end() -> None:
     world = World(hosts=2)
     world.submit("a", gang(max_worker_restarts=0))
     world.run("a")
+    world.wait(10)
     assert world.exit("a", 0, "SIGNALED:9")[1] == "a ending FAILED"
     # Another one failed even earlier, and its news comes late: the job's error is about that one.
     world.exit("a", 1, 3, end_time=world.wall - 5)

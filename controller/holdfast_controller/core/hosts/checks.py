@@ -2,8 +2,7 @@
 
 A host reports all of its failed checks whenever that set changes, so the newest report is all that counts; its agent
 waits until a check has passed for a while before it reports that, so no check flaps. Clocks are compared here: each
-heartbeat says what its host's clock shows. A message may be late but never early, so of a window of heartbeats the
-least difference counts.
+heartbeat says what its host's clock shows (see ``Presence.behind_s``).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from holdfast_controller.core.hosts.comparison import UNLIKE
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.caution import LEMON
-from holdfast_controller.core.model.hosts.host import CLOCK_WINDOW, CheckStatus, FailedCheck, Host
+from holdfast_controller.core.model.hosts.host import CLOCKS_TOGETHER_S, CheckStatus, FailedCheck, Host
 from holdfast_controller.core.model.hosts.measurements import PREFIX
 from holdfast_controller.core.step.host_commands import ChecksReported, ControllerChecked, Judged
 from holdfast_controller.core.step.step import Step
@@ -23,8 +22,8 @@ CLOCK = "time.controller"
 """The doctor has a check of the same name."""
 OURS = frozenset({CLOCK, LEMON, UNLIKE})
 """Judged here, as are those that begin with ``PREFIX``: no host's report says that they fail, or that they pass."""
-APART_S, TOGETHER_S = 2.0, 1.0
-"""A clock is wrong that differs by more in a whole window, and right again below the lower bound."""
+APART_S = 2.0
+"""A clock is wrong that differs by more in a whole window, and right again below ``CLOCKS_TOGETHER_S``."""
 FAR_APART_S = 300.0
 """Certificates are made valid from so long before their issue; beyond that fresh ones seem not to have begun."""
 MOST = 64
@@ -71,13 +70,13 @@ def release(step: Step) -> None:
 
 def on_clock(step: Step, host: Host, sent_at: Wall) -> None:
     """Compare the clock of a host, as its heartbeat shows it, with ours."""
-    window = step.cluster.presence_of(host.name).clock_behind_s
-    window.append(step.now.wall - sent_at)
-    if len(window) < CLOCK_WINDOW:
+    presence = step.cluster.presence_of(host.name)
+    presence.clock_behind_s.append(step.now.wall - sent_at)
+    behind_s = presence.behind_s
+    if behind_s is None:
         return
-    behind_s = min(window, key=abs)
     known = host.failed_checks.get(CLOCK)
-    if abs(behind_s) < TOGETHER_S and known is not None:
+    if abs(behind_s) < CLOCKS_TOGETHER_S and known is not None:
         step.emit(ev.HostCheckPassed(host=host.name, at=step.now.wall, check=CLOCK))
     elif abs(behind_s) > APART_S:
         failed = _wrong_clock(behind_s, step.now.wall)

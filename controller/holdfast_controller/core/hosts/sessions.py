@@ -52,7 +52,6 @@ def on_connected(step: Step, hello: HostConnected) -> None:
     step.cluster.begin_session(hello.host, hello.session)
     presence.forgetting.clear()
     presence.silent_peers.clear()
-    presence.clock_behind_s.clear()
     presence.heard_before = presence.last_seen_wall
     known = step.cluster.hosts.get(hello.host)
     rebooted = known is not None and known.boot_id not in ("", hello.boot_id)

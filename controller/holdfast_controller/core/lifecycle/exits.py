@@ -19,6 +19,7 @@ from holdfast_controller.core.lifecycle.other_hosts import could_move
 from holdfast_controller.core.lifecycle.root_cause import (
     SETTLE_S,
     end_reason_of,
+    failed_at,
     first_failure,
     is_settled,
     member_of,
@@ -53,10 +54,11 @@ def on_exit(step: Step, reported: ExitReported) -> None:
     if job is not None and job.unreconciled is Unreconciled.OPEN:
         step.cluster.deferred_exits.setdefault(job.id, []).append(reported)
         return
+    exit_ = as_known_here(step, reported.host, report.exit, job)
     if (job is None or index is None) and step.cluster.gaps:
         step.emit(
             ev.OrphanExited(
-                host=reported.host, at=step.now.wall, job=report.key.job, worker=report.key.worker, exit=report.exit
+                host=reported.host, at=step.now.wall, job=report.key.job, worker=report.key.worker, exit=exit_
             )
         )
         step.do(AckExit(reported.host, reported.session, report.sequence))
@@ -68,7 +70,6 @@ def on_exit(step: Step, reported: ExitReported) -> None:
         fields = (("host", reported.host), ("worker", str(report.key)))
         step.do(Note("worker.unknown_exit", fields))
         return
-    exit_ = as_known_here(step, reported.host, report.exit)
     if exit_.reason is ExitReason.CANNOT_START and reported.host not in exit_.message:
         exit_ = replace(exit_, message=f"{reported.host}: {exit_.message}")
     record_exits(step, job, job.gang.members[index], [exit_], port_taken=report.port_taken)
@@ -110,7 +111,7 @@ def _record(step: Step, job: Job, member: Member, exits: list[Exit]) -> list[Exi
         if known is None:
             step.emit(ev.RankExited(job_id=job.id, at=step.now.wall, worker=member.name, exit=exit_))
             fresh.append(exit_)
-        elif _differs(known, exit_) and exit_ not in job.late_exits and _is_heard(job, exit_):
+        elif _differs(known, exit_) and _is_heard(job, exit_):
             step.emit(ev.LateExitFound(job_id=job.id, at=step.now.wall, worker=member.name, exit=exit_))
     return fresh
 
@@ -143,9 +144,10 @@ def _differs(known: Exit, late: Exit) -> bool:
 
 
 def _is_heard(job: Job, late: Exit) -> bool:
-    """Not from a host that tells the same end in ever new ways."""
+    """Whether it is new, and not from a host that tells the same end in ever new ways."""
     told = [exit_ for exit_ in job.late_exits if (exit_.generation, exit_.rank) == (late.generation, late.rank)]
-    return len(told) < LATE_MOST
+    # When it ended may be known better each time.
+    return len(told) < LATE_MOST and late not in [replace(exit_, end_time=late.end_time) for exit_ in told]
 
 
 def _check_done(step: Step, job: Job) -> None:
@@ -210,7 +212,7 @@ def _answer_for(
 
 def _act(step: Step, job: Job, member: Member, exit_: Exit, cause: failure_policy.Cause, problem: str = "") -> None:
     step.timers.clear((JobTimer.SETTLE, job.id))
-    story = Story(of_rank(member.name, exit_.rank), Wall(exit_.end_time or step.now.wall))
+    story = Story(of_rank(member.name, exit_.rank), failed_at(step, job, exit_))
     host = job.places[member.index].host
     away = frozenset({host})
     if cause is failure_policy.Cause.HANG:

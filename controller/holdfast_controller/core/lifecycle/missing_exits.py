@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job
@@ -44,12 +44,26 @@ def last_heard(cluster: Cluster, host: str, now: Wall) -> Wall:
     return min(heard or cluster.stopped_at or now, now)
 
 
-def as_known_here(step: Step, host: str, exit_: Exit) -> Exit:
-    """An exit that an agent reports: of one lost to a reboot the agent knows only when it found that out."""
-    if exit_.reason is not ExitReason.LOST_REBOOT:
-        return exit_
-    heard = last_heard(step.cluster, host, step.now.wall)
-    return replace(exit_, end_time=min(exit_.end_time or heard, heard))
+def as_known_here(step: Step, host: str, exit_: Exit, job: Job | None = None) -> Exit:
+    """An exit that an agent reports, by our clock: after its launch and not in the future, whatever its host's shows.
+
+    Of one lost to a reboot the agent knows only when it found that out.
+    """
+    at = exit_.end_time
+    if at:
+        begun = _begun(job, exit_.generation) if job is not None else NEVER
+        at = min(max(at + step.cluster.presence_of(host).wrong_s, begun), step.now.wall)
+    if exit_.reason is ExitReason.LOST_REBOOT:
+        heard = last_heard(step.cluster, host, step.now.wall)
+        at = min(at or heard, heard)
+    return exit_ if at == exit_.end_time else replace(exit_, end_time=at)
+
+
+def _begun(job: Job, generation: int) -> Wall:
+    """A time before a generation was launched: when it was decided or placed."""
+    placed = job.attempts and generation >= job.attempts[-1].generation
+    decided = (each.started_at for each in reversed(job.recoveries) if each.generation <= generation)
+    return max(job.created_at, job.placement.since if placed else NEVER, next(decided, NEVER))
 
 
 def unknown_ends(job: Job, member: Member, reason: ExitReason, message: str, at: Wall) -> list[Exit]:

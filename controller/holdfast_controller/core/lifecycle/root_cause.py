@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 
+from holdfast._base.job_file.choices import RestartScope
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.exit_blame import Blame, blame
@@ -44,6 +45,18 @@ def first_failure(job: Job, generation: int) -> tuple[Member, Exit] | None:
         return None
     rank = first[2]
     return member_of(job, rank), job.exits[generation][rank]
+
+
+def failed_at(step: Step, job: Job, exit_: Exit) -> Wall:
+    """When a failure began. A gang had not failed while it still moved on, whatever the failing host's clock shows."""
+    at = exit_.end_time or step.now.wall
+    if job.gang.retries.scope is RestartScope.WORKER:
+        return Wall(at)
+    runtime, newest = step.cluster.runtime.get(job.id), job.ledger.unsettled if job.ledger is not None else None
+    watch = runtime.progress if runtime is not None else None
+    moved = [newest.progress.moved] if newest is not None else []
+    moved += [watch.moved] if watch is not None and watch.generation == exit_.generation else []
+    return Wall(min(max(at, *((each or 0) / 1000 for each in moved), 0), step.now.wall))
 
 
 def end_reason_of(cause: Cause, exit_: Exit) -> EndReason:
@@ -86,7 +99,7 @@ def name_cause(step: Step, job: Job) -> None:
                 generation=recovery.generation,
                 end_reason=reason,
                 related=related,
-                failed_at=Wall(exit_.end_time or step.now.wall),
+                failed_at=min(failed_at(step, job, exit_), recovery.started_at),
                 charged=member.index if recovery.charged is not None else None,
                 key=key_of(cause, exit_),
             )

@@ -17,6 +17,8 @@ FORGETTING = 256
 """So many orders to forget a worker are remembered of a session; a host has far fewer workers at a time."""
 CLOCK_WINDOW = 6
 """Heartbeats over which a host's clock is compared with ours: half a minute."""
+CLOCKS_TOGETHER_S = 1.0
+"""Clocks that differ by less are taken for the same."""
 
 
 @dataclass(frozen=True)
@@ -334,6 +336,21 @@ class Presence:
     """The site's fence command was called in this silence."""
     silent_peers: dict[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
     """By share: (worker index, generation) of the job's workers that the worker here hears nothing more of."""
+
+    @property
+    def behind_s(self) -> float | None:
+        """By how much the host's clock is behind ours; None before enough heartbeats have shown it.
+
+        A message may be late but never early, so the least difference counts.
+        """
+        window = self.clock_behind_s
+        return min(window, key=abs) if len(window) == CLOCK_WINDOW else None
+
+    @property
+    def wrong_s(self) -> float:
+        """By how much the host's clock is behind ours, as far as it is known to be wrong."""
+        behind_s = self.behind_s
+        return behind_s if behind_s is not None and abs(behind_s) >= CLOCKS_TOGETHER_S else 0.0
 
     @property
     def is_connected(self) -> bool:
