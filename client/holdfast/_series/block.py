@@ -120,6 +120,16 @@ def head(data: bytes) -> Head:
     return _opened(data)[0]
 
 
+def shifted(data: bytes, by_s: int) -> bytes:
+    """A packed block, so many seconds later. Raises ``ValueError`` for what is none, as far as its head tells."""
+    if len(data) < _HEAD.size:
+        raise ValueError("it is too short")
+    version, start, *rest = _HEAD.unpack_from(data)
+    if abs(start) > _FAR or abs(by_s) > _FAR:
+        raise ValueError("its time is impossible")
+    return _HEAD.pack(version, start + by_s, *rest) + data[_HEAD.size :]
+
+
 def unpack(
     data: bytes,
     wanted: Collection[Figure] | None = None,

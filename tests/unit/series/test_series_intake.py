@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from tests.unit.controller.examples import EVENTS
 
-from holdfast._series.block import Block, Track, pack
+from holdfast._series.block import Block, Track, pack, unpack
 from holdfast._series.figures import Figure
 from holdfast.v1 import agent_pb2
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.hosts.host import CLOCK_WINDOW
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.jobs import JobHead
 from holdfast_controller.shell.services.series import SeriesIntake
@@ -68,8 +69,8 @@ class Intake:
         store: Any = SimpleNamespace(full=False, put=put)
         self.intake = SeriesIntake(driver, store)
 
-    def take(self) -> bool:
-        at = int(time.time()) // 60 * 60
+    def take(self, ahead_s: int = 0) -> bool:
+        at = (int(time.time()) + ahead_s) // 60 * 60
         block = Block(at, 60, 1, {(0, Figure.CPU): Track.flat([1.0])})
         report = agent_pb2.SeriesReport(
             number=1, job_id=self.job.id, worker="workerpool0-0", generation=1, block=pack(block)
@@ -95,3 +96,30 @@ async def test_a_minute_of_a_job_that_the_store_lacks_is_refused_for_good(intake
     assert not intake.take()
     await intake.disk.answer()
     assert intake.take() and not intake.kept
+
+
+@pytest.mark.parametrize("ahead_s", [-3 * 86_400, -1800, -45, 0, 45, 1800, 3 * 86_400])
+async def test_a_minute_of_a_host_whose_clock_is_wrong_is_kept_as_of_our_minute(
+    intake: Intake, ahead_s: int
+) -> None:
+    presence = intake.intake._driver.cluster.presence_of(intake.job.hosts[0])
+    presence.clock_behind_s.extend([-float(ahead_s)] * CLOCK_WINDOW)
+    assert not intake.take()
+    await intake.disk.answer()
+    assert intake.take(ahead_s)
+    (piece,) = intake.kept
+    assert piece.start % 60 == 0 and abs(piece.start + 30 - time.time()) < 150
+    assert unpack(piece.data).start == piece.start
+
+
+@pytest.mark.parametrize("ahead_s", [-1800, 0])
+async def test_what_is_no_block_is_refused_whatever_the_clock(intake: Intake, ahead_s: int) -> None:
+    presence = intake.intake._driver.cluster.presence_of(intake.job.hosts[0])
+    presence.clock_behind_s.extend([-float(ahead_s)] * CLOCK_WINDOW)
+    assert not intake.take()
+    await intake.disk.answer()
+    for content in (b"", b"x", b"\x01" + b"\xff" * 40, pack(Block(60, 60, 1, {}))[:9]):
+        report = agent_pb2.SeriesReport(number=1, job_id=intake.job.id, worker="workerpool0-0", generation=1)
+        report.block = content
+        assert intake.intake.take(intake.job.hosts[0], report)
+    assert not intake.kept

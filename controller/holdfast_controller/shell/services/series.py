@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from holdfast._base.proto_values import seconds
 from holdfast._daemon import log
-from holdfast._series.block import Block, Head, Track, head, unpack
+from holdfast._series.block import Block, Head, Track, head, shifted, unpack
 from holdfast._series.figures import ASKED_FOR, BY_NAME, Figure, Join
 from holdfast._series.joining import Joining, bands, outliers
 from holdfast.errors import InvalidInput, NotFound, StoreError, Unavailable, Violation
@@ -25,7 +25,7 @@ from holdfast_controller.shell.store.series.file import DAY, HOUR, MINUTE, Piece
 from holdfast_controller.shell.store.series.store import SeriesStore
 
 EARLIER_S, LATER_S = 2 * DAY, HOUR
-"""How far a host's time may be from ours: an agent keeps a day of minutes, and no clock is an hour wrong."""
+"""How far a host's time may be from ours: an agent keeps a day of minutes, and wrong clocks are corrected before."""
 BURST_BYTES, BYTES_PER_S = 4 << 20, 16 << 10
 """Of one host's reports: 64 workers of eight ranks send a hundredth of it."""
 POINTS, POINTS_MOST = 300, 2_000
@@ -97,6 +97,8 @@ class SeriesIntake:
         if hang.over_at is not None and hang.over_at < asked_at:
             return
         try:
+            place = job.place_at(generation, job.gang.index_by_name[worker])
+            content = self._on_our_clock(place.host, content) if place is not None else content
             block = _checked(job, worker, content, step=2)
         except ValueError as error:
             log.warning("series.refused", job=job_id, worker=worker, error=str(error))
@@ -114,14 +116,21 @@ class SeriesIntake:
         if place is None or place.host != host:
             raise ValueError("it is another host's worker")
         recorded = report.HasField("exited_rank")
-        block = _checked(job, report.worker, report.block, step=2 if recorded else MINUTE)
+        content = self._on_our_clock(host, report.block, 1 if recorded else MINUTE)
+        block = _checked(job, report.worker, content, step=2 if recorded else MINUTE)
         if not recorded and (block.slots != 1 or block.start % MINUTE):
             raise ValueError("it is no minute")
         name = f"exit-{report.generation}-{report.worker}" if recorded else ""
         rank = report.exited_rank if recorded else None
-        return Piece(
-            report.job_id, report.worker, report.generation, block.start, block.end, report.block, name, rank
-        )
+        return Piece(report.job_id, report.worker, report.generation, block.start, block.end, content, name, rank)
+
+    def _on_our_clock(self, host: str, content: bytes, whole_s: int = 1) -> bytes:
+        """A packed block with its time by our clock, as far as that of its host is known to be wrong.
+
+        It moves by a multiple of ``whole_s`` seconds. Raises ``ValueError`` for what is no packed block.
+        """
+        behind_s = whole_s * round(self._driver.cluster.presence_of(host).wrong_s / whole_s)
+        return shifted(content, behind_s) if behind_s else content
 
 
 def _checked(job: Job, worker: str, content: bytes, step: int) -> Head:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 
+from holdfast._base.proto_values import seconds, timestamp
 from holdfast._sdk.log_position import log_end
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import agent_pb2, job_pb2
@@ -242,7 +243,9 @@ class LogReading:
         if first and self._request.HasField("tail_lines"):
             order.tail_lines = self._request.tail_lines
         if first and self._request.HasField("since"):
-            order.since.CopyFrom(self._request.since)
+            # The time of each line is its host's.
+            behind_s = self._driver.cluster.presence_of(source.host).wrong_s
+            order.since.CopyFrom(timestamp(max(seconds(self._request.since) - behind_s, 0.0)))
         return order
 
     async def _say(self, source: Source, offset: int, problem: str) -> None:
