@@ -40,6 +40,7 @@ NOT_LINEAR = {
     ("holdfast.hang.pipeline.log_progress", "_OPAQUE"): "of a line's first 512 characters",
     ("holdfast.hang.pipeline.log_progress", "_SIZES"): "of a line's first 512 characters",
     ("holdfast.hang.pipeline.step_count", "_COUNT"): "of a line's first 512 characters",
+    ("holdfast.hang.pipeline.step_count", "_NUMBER_BEFORE"): "of a line's first 512 characters",
     ("holdfast_controller.core.lifecycle.exit_blame", "_LOST_PEER"): "60 characters at most after each beginning",
     ("holdfast_controller.core.model.exits", "_RAISED"): "only because the end of a line is read as nothing",
     ("holdfast_controller.core.lifecycle.failure_policy", "_FIGURES"): "each word's beginning looks ahead once",

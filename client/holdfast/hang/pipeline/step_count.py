@@ -45,6 +45,9 @@ _BRACKET_BEFORE = re.compile(r"\[\s{0,12}\Z")
 _OF_EACH = re.compile(
     r"(?<![a-z])(?:ep(?:och)?|fold|stage|trial|part|file|chunk|shard|run)s?(?:\(train\))?\W{0,4}#", re.IGNORECASE
 )
+_NUMBER_BEFORE = re.compile(r"(?<![\w.,:-])(\d{1,6})[\])]?:?\s{0,4}\[\s{0,12}\Z")
+"""A whole number right before the bracket of a count, as in timm's ``Train: 0 [  50/2502``."""
+_PLACE = re.compile(r"(?<![a-z])(?:gpu|cuda|device|node|host|worker|replica)s?\W{0,4}#\Z", re.IGNORECASE)
 _ASIDE = re.compile(
     r"(?<![a-z])(?:eval|valid|val(?![a-z])|test|predict|infer|sanity|generat|sampl(?:e|ing)(?![a-z]))",
     re.IGNORECASE,
@@ -143,8 +146,8 @@ class LineCounts:
 
     Of those that aren't full, the one that began first tells most of the job: an inner loop's count begins after the
     outer one's, and an evaluation's after the training's. One that starts over, or that names what it is of
-    (``Epoch 3``), is of each epoch: its total isn't the job's. Nor are counts of loading and of evaluating. Of
-    ``step=1760 epoch=40/200`` the step is shown, of 8800, once a second epoch has had equally many.
+    (``Epoch 3``, ``Train: 3 [``), is of each epoch: its total isn't the job's. Nor are counts of loading and of
+    evaluating. Of ``step=1760 epoch=40/200`` the step is shown, of 8800, once a second epoch has had equally many.
     """
 
     counts: tuple[Counted, ...] = ()
@@ -210,4 +213,15 @@ def _label(line: str, found: re.Match[str]) -> tuple[str | None, bool]:
     if prepares.search(label) or _ASIDE.search(label) or (is_bar and ROWS.search(after)):
         return None, False
     # A bar's label is short: a number in it counts what the bar is of.
-    return label, "#" in label if is_bar else bool(_OF_EACH.search(label))
+    if is_bar:
+        return label, "#" in label
+    return label, bool(_OF_EACH.search(label)) or _is_of_numbered(before, found[1])
+
+
+def _is_of_numbered(before: str, done: str) -> bool:
+    """Whether a bracketed count is that of the number before it, as ``Train: 0 [  50/2502`` is of epoch 0."""
+    number = _NUMBER_BEFORE.search(before)
+    if number is None or number[1] == done:
+        return False
+    label = without_speaker(normalised(before)[0])
+    return label.endswith("#") and _PLACE.search(label) is None
