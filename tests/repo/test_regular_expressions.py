@@ -34,6 +34,7 @@ NOT_LINEAR = {
     ("holdfast.cli.submission.sbatch_lines", "_LAUNCHED"): "of a line's first 2,000 characters",
     ("holdfast.cli.submission.sbatch_lines", "_ARITHMETIC"): "of a line's first 2,000 characters",
     ("holdfast.cli.submission.sbatch_lines", "_IN_ARITHMETIC"): "of a line's first 2,000 characters",
+    ("holdfast.hang.pipeline.log_progress", "BYTES"): "of a line's first 512 characters",
     ("holdfast.hang.pipeline.log_progress", "_BAR"): "of a line's first 512 characters",
     ("holdfast.hang.pipeline.log_progress", "_CLOCKS"): "of a line's first 512 characters",
     ("holdfast.hang.pipeline.log_progress", "_GROUPED"): "of a line's first 512 characters",

@@ -87,6 +87,10 @@ _STEP_BEFORE = re.compile(STEP_WORD + rf"[\s:=\[({SIGN}#/,'\"-]{{0,4}}(?=#)", re
 _BAR = re.compile(r"(\d{1,15})/\d{1,15} \[(?:\d{1,9}:\d\d|<t>)")
 ROWS = re.compile(r"\d examples/s")
 """In a bar of the library datasets, which prepares rows before the training, whatever its label."""
+BYTES = re.compile(
+    r"\[\d{1,9}:\d\d(?::\d\d)?<[^\]]{0,24}\d\s?[kMGT]?i?B/s|\d/\d{1,9}(?:\.\d{1,9})?\s?[kKMGT]i?B(?![A-Za-z])"
+)
+"""A bar of bytes, such as that of a download: by its rate, or by what it is a part of."""
 TRAINS = re.compile(r"(?<![a-z])(?:step|iter|epoch|batch|train|fit|update)", re.IGNORECASE)
 _PREPARING = (
     r"\b(?:(?:un)?(?:load|download|fetch|mapp|resolv|extract|build|compil|prepar|filter|shard|cach|index|import"
@@ -288,7 +292,7 @@ class WorkCount:
             return
         line = plain(line)
         found = _bar(line) or _steps(line)
-        if found is None:
+        if found is None or BYTES.search(line, 0, MAX_LINE):
             return
         shape, numbers, counts, named = found
         key = shape, len(numbers)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.hang.pipeline.log_progress import (
+    BYTES,
     PREPARES,
     PREPARING,
     ROWS,
@@ -210,7 +211,7 @@ def _label(line: str, found: re.Match[str]) -> tuple[str | None, bool]:
     if is_bar:
         label = without_speaker(label)
     prepares = PREPARES if is_bar else PREPARING
-    if prepares.search(label) or _ASIDE.search(label) or (is_bar and ROWS.search(after)):
+    if prepares.search(label) or _ASIDE.search(label) or (is_bar and (ROWS.search(after) or BYTES.search(line))):
         return None, False
     # A bar's label is short: a number in it counts what the bar is of.
     if is_bar:

@@ -47,6 +47,7 @@ def test_a_bar_of_each_epoch_is_none_of_the_job() -> None:
     "line",
     [
         "45.2M/500M [00:10<01:40, 4.5MB/s]",
+        "model.safetensors:   9%|9    | 45200000/500000000 [00:10<01:40, 4500000.00B/s]",
         "12it [00:05, 2.4it/s]",
         "loss 3/10 [x]",
         "date 3/10 [2026]",

@@ -87,6 +87,24 @@ def test_another_number_is_work_once_it_has_grown_for_a_minute() -> None:
     assert not begins(wanders, apart_s=30.0), "a gauge"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "model-00001-of-00030.safetensors:   3%|3         | {}M/4.95G [00:20<10:00, 8.12MB/s]",
+        "model-00001-of-00030.safetensors:   3%|3         | {}000000/4950000000 [00:20<10:00, 8123123.45B/s]",
+        "pytorch_model.bin:   3%|3         | {}M/4.95G [1:00:20<10:00, 812kB/s]",
+        "100%|##########| {}/4950 [00:20<10:00, 8.12MiB/s]",
+        "   ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ {}.0/495.0 MB 8.2 MB/s eta 0:00:10",
+    ],
+)
+def test_bytes_that_are_fetched_are_no_work_however_long_it_takes(line: str) -> None:
+    assert not begins([line.format(20 * n) for n in range(1, 30)], apart_s=10.0)
+
+
+def test_a_rate_of_bytes_beside_a_step_takes_nothing_from_it() -> None:
+    assert begins(["step 1 busbw 12.5GB/s", "step 2 busbw 12.4GB/s"])
+
+
 def test_ranks_that_print_different_numbers_are_no_count() -> None:
     count = WorkCount()
     for rank in range(8):
