@@ -9,7 +9,7 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.goodput import causes
 from holdfast_controller.core.goodput.shares import present
 from holdfast_controller.core.goodput.tape import advance, end, milliseconds, recut, settle, split, switch
-from holdfast_controller.core.goodput.work import record, resolve, resolve_at_end
+from holdfast_controller.core.goodput.work import end_start, record, resolve, resolve_at_end
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import (
@@ -157,6 +157,8 @@ def _interrupt(
 ) -> int:
     """Begin an interruption; when it began, by what its event knows of the failure."""
     now, cause = ledger.clock, event.end_reason.value
+    if isinstance(event, ev.AttemptEnded) or event.worker is None:
+        end_start(ledger, tapes)
     ledger.interruption += 1
     ledger.cause = cause
     failed_at = now if event.failed_at == NEVER else _failed_at(ledger, milliseconds(event.failed_at))
@@ -240,6 +242,8 @@ def _on_ending(_: Cluster, __: Job, ledger: JobLedger, event: ev.JobEnding) -> N
         failed_at = _failed_at(ledger, ledger.failed_at)
         for tape in ledger.live:
             recut(tape, failed_at, ledger.clock, Category.DETECT, cause, ledger.interruption, only=RUNNING)
+    if event.outcome is not JobState.SUCCEEDED:
+        end_start(ledger, ledger.live)
     resolve_at_end(ledger, succeeded=succeeded, cause=cause)
     _all(ledger, ledger.live, Category.WIND_DOWN, cause)
 

@@ -44,9 +44,7 @@ def _resumed_at(before: Unsettled, progress: Progress) -> float | None:
 
 
 def _cut(ledger: JobLedger, tape: Tape, progress: Progress) -> None:
-    now, number, begun_by = ledger.clock, ledger.start_interruption, ledger.start_cause
-    if not begun_by:
-        number, begun_by = ledger.interruption, ledger.cause or FIRST_START
+    now, (number, begun_by) = ledger.clock, _start_of(ledger)
     start, until, began = min(progress.since, now), min(progress.until, now), progress.began
     for apart in progress.apart:  # before the first step, too
         cause = DECLARED_IDLE if apart.category is Category.PAUSE else WORK
@@ -57,6 +55,23 @@ def _cut(ledger: JobLedger, tape: Tape, progress: Progress) -> None:
     saved = progress.saved[-1].at if progress.saved else began
     recut(tape, start, min(saved, until), Category.TRAIN, WORK, number, only=RAN)
     recut(tape, start, until, Category.TRAIN_UNSAVED, WORK, number, only=RAN)
+
+
+def _start_of(ledger: JobLedger) -> tuple[int, str]:
+    """The interruption that the running generation was started after, and why it was."""
+    if ledger.start_cause:
+        return ledger.start_interruption, ledger.start_cause
+    return ledger.interruption, ledger.cause or FIRST_START
+
+
+def end_start(ledger: JobLedger, tapes: Iterable[Tape]) -> None:
+    """A generation ends. If the job has reported steps before and this one came to none, all of it was its start."""
+    has_begun = ledger.unsettled is not None and not ledger.unsettled.cause
+    if has_begun or not ledger.steps or ledger.starting or ledger.started_at is None:
+        return
+    number, begun_by = _start_of(ledger)
+    for tape in tapes:
+        recut(tape, ledger.started_at, ledger.clock, Category.WARM_UP, begun_by, number, only=RAN)
 
 
 def resolve(ledger: JobLedger, step: float | None) -> None:

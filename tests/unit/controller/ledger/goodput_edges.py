@@ -242,3 +242,53 @@ def clock_of_a_host_that_is_behind_takes_no_earlier_work() -> None:
         detect__OUT_OF_MEMORY=2,
         wind_down__OUT_OF_MEMORY=3,
     )
+
+
+def launches_that_die_before_their_first_step_are_starts() -> None:
+    """A loop of crashes while a checkpoint is loaded cost an hour of ``ran``, which is no loss to interruptions."""
+    s = Story()
+    s.run()
+    s.progress(115, 15, first=(15, 0.0), last=(115, 100.0), saved=[(115, 100.0)])
+    s.restart(115, EndReason.NONZERO_EXIT)
+    for began in (117, 217):
+        s.launch(began - 1)
+        s.start(began)
+        s.restart(began + 98, EndReason.OUT_OF_MEMORY, began + 90)
+    s.launch(316)
+    s.start(317)
+    s.exit(417, ExitReason.OUT_OF_MEMORY)
+    s.end(417, JobState.FAILED)
+    _expect(
+        s,
+        prepare__FIRST_START=8,
+        launch__FIRST_START=2,
+        train__WORK=2 * 100,
+        stop__NONZERO_EXIT=2,
+        relaunch__NONZERO_EXIT=2,
+        warm_up__NONZERO_EXIT=2 * 90,
+        detect__OUT_OF_MEMORY=2 * 8 * 2,
+        stop__OUT_OF_MEMORY=2 * 2,
+        relaunch__OUT_OF_MEMORY=2 * 2,
+        warm_up__OUT_OF_MEMORY=2 * (90 + 100),
+        wind_down__OUT_OF_MEMORY=3,
+    )
+
+
+def launches_of_a_job_without_steps_are_no_starts_and_an_end_without_a_step_is_work() -> None:
+    s = Story()
+    s.run()
+    s.restart(115, EndReason.NONZERO_EXIT)
+    s.launch(116)
+    s.start(117)
+    s.progress(217, 117, first=(117, 0.0), last=(217, 100.0), saved=[(217, 100.0)])
+    s.restart(217, EndReason.NONZERO_EXIT)
+    s.launch(218)
+    s.start(219)
+    s.progress(269, 219, began=220, moved=269)
+    s.restart(319, EndReason.NONZERO_EXIT)
+    s.launch(320)
+    s.start(321)
+    s.end(331)
+    found = s.sums()
+    check(found["ran", "WORK"] == 8 * (100 + 49 + 50 + 10), "ran", str(found))
+    check(found["warm_up", "NONZERO_EXIT"] == 8 * 1, "warm_up", str(found))
