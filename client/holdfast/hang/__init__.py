@@ -2,7 +2,7 @@
 
 Theory of operation. The agent turns raw samples of a rank into a small vector of features
 (``pipeline.features``), and log lines into "progress" or "noise" (``pipeline.log_progress``). The controller holds
-one ``judge.state.JobWatch`` per job and generation and folds every worker's features into it: the job's progress
+one ``judge.watch.JobWatch`` per job and generation and folds every worker's features into it: the job's progress
 rate (``pipeline.progress_rate``), what each worker is doing (``pipeline.phase``), which rules apply
 (``judge.rules``), and the job's stage between healthy and acted on (``judge.stages``). Stack dumps are grouped by
 ``evidence.stacks``; ``judge.common_cause`` looks across jobs; ``records.evaluate`` scores the progress rate on

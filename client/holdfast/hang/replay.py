@@ -16,7 +16,8 @@ from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.judge import verdict
 from holdfast.hang.judge.finding import Finding
 from holdfast.hang.judge.stages import Rung
-from holdfast.hang.judge.state import JobWatch, begin
+from holdfast.hang.judge.state import begin
+from holdfast.hang.judge.watch import JobWatch
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.records.recording import WorkerSample
 from holdfast.hang.thresholds import HangSettings, tuned

@@ -38,7 +38,7 @@ def short_s(view: View, factor: float) -> float:
     """How long all may stand still for what nothing outside can end: the floor, or what the job has survived."""
     tuning = view.tuning
     floor_s = tuning.still_floor_s if view.started else max(tuning.still_floor_s, tuning.start_still_s)
-    patience_s = max(floor_s, factor * view.still_longest_s)
+    patience_s = max(floor_s, factor * view.watch.still_longest_s)
     if view.helped:
         patience_s *= 2
     return max(patience_s, tuning.checkpoint_pause_s) if view.writing else patience_s
@@ -51,13 +51,13 @@ def startup_s(view: View) -> float:
 
 def long_s(view: View) -> float:
     """How long all may wait for something outside the job: the setting, or what the job has survived."""
-    patience_s = max(view.tuning.external_s, view.tuning.still_factor * view.external_longest_s)
+    patience_s = max(view.tuning.external_s, view.tuning.still_factor * view.watch.external_longest_s)
     return max(patience_s, view.tuning.checkpoint_pause_s) if view.writing else patience_s
 
 
 def silence_limit_s(view: View) -> float:
     """The silence of the output, in seconds, that is noticed whatever else is seen."""
-    limit_s = view.output.notice_after_s(view.tuning)
+    limit_s = view.watch.output.notice_after_s(view.tuning)
     if not view.started and view.tuning.timeout_s is None:
         limit_s = max(limit_s, view.startup_limit_s)
     if view.writing:

@@ -36,11 +36,11 @@ def vetoed(view: View) -> str:
 
 def lone_work(view: View) -> Finding | None:
     """R0's own limit: some rank works while its peers wait, for longer than this job has shown to be normal."""
-    since_s = view.lone_since_s
+    since_s = view.watch.lone_since_s
     if since_s is None or not view.working or not view.started:
         return None
     tuning = view.tuning
-    earned_s = tuning.lone_factor * view.lone_longest_s
+    earned_s = tuning.lone_factor * view.watch.lone_longest_s
     alone_s = view.now_s - since_s
     if alone_s < max(tuning.lone_notice_s, earned_s, tuning.checkpoint_pause_s if view.writing else 0.0):
         return None
@@ -53,7 +53,7 @@ def lone_work(view: View) -> Finding | None:
         families=frozenset({Family.PROCESS, Family.OUTPUT}),
         sentence=f"{vetoed(view)}, while {_ranks(waiting)} wait, for {_minutes(alone_s)}",
         suspects=tuple(seen.name for seen in view.working),
-        evidence=(("lone_work_s", alone_s), ("longest_survived_s", view.lone_longest_s)),
+        evidence=(("lone_work_s", alone_s), ("longest_survived_s", view.watch.lone_longest_s)),
         signature=Rule.WORKING_RANK.value,
     )
 
@@ -67,7 +67,7 @@ def odd(view: View, gang: Gang) -> Finding | None:
     if not found:
         return None
     # Who has ended is missed from when all the others stand still, too.
-    stood_s = max(gang.since_s, view.stood_since_s or gang.since_s)
+    stood_s = max(gang.since_s, view.watch.stood_since_s or gang.since_s)
     since_s = min(
         max(seen.features.still_since_s, stood_s)
         if seen.features.motion is Motion.EXITED
@@ -174,15 +174,15 @@ def nothing_moves(view: View, gang: Gang) -> Finding | None:
         families.add(Family.GPU)
     if gang.seen_waits:
         families.add(Family.STACKS)
-    since_s = max(gang.since_s, view.stood_since_s or gang.since_s)
+    since_s = max(gang.since_s, view.watch.stood_since_s or gang.since_s)
     certain = gang.allowed is Patience.SHORT and gang.seen_waits and (spins or idle or gang.asleep)
-    silent_s = view.output.silent_s(view.now_s)
+    silent_s = view.watch.output.silent_s(view.now_s)
     if not certain and (gang.first.wait.at_work or not (spins or idle)):
         # Lines that tell of progress are movement, unless a GPU says otherwise or it is clear what all wait for. What
         # works for a rank on the CPU needs no GPU.
-        since_s = max(since_s, view.output.last_s)
+        since_s = max(since_s, view.watch.output.last_s)
     # Before start-up is over its limit is the only measure, of output that never came as well.
-    quiet_after_s = view.output.agree_after_s(view.tuning) if view.started else limits.startup_s(view)
+    quiet_after_s = view.watch.output.agree_after_s(view.tuning) if view.started else limits.startup_s(view)
     if silent_s >= quiet_after_s:
         families.add(Family.OUTPUT)
         words = words or f", and nothing new was printed for {silent_s:.0f} s"
@@ -191,7 +191,7 @@ def nothing_moves(view: View, gang: Gang) -> Finding | None:
         notice_s, act_s = short_s, short_s + view.tuning.persist_s
     else:
         # Waits of that kind that the job has survived recur: an evaluation elsewhere, a store that is slow.
-        notice_s = max(short_s, view.tuning.silence_factor * view.external_longest_s)
+        notice_s = max(short_s, view.tuning.silence_factor * view.watch.external_longest_s)
         act_s = max(limits.long_s(view), notice_s + view.tuning.persist_s)
         if not gang.seen_waits and not spins and not idle:
             notice_s = max(notice_s, quiet_after_s)
@@ -212,7 +212,7 @@ def nothing_moves(view: View, gang: Gang) -> Finding | None:
     first = gang.first
     waiting = [blocker for blocker in gang.by_patience if blocker.seen.features.motion is not Motion.EXITED]
     says = f"; {blocker_words(waiting, view.now_s)}" if gang.seen_waits and waiting else ""
-    survived = _longest(view.still_longest_s)
+    survived = _longest(view.watch.still_longest_s)
     signature = gang.signature(first.seen)
     return Finding(
         rule=rule,
@@ -252,9 +252,9 @@ def quiet(view: View, gang: Gang) -> Finding | None:
     Stack dumps tell a livelock from work: the user is notified only once they show stacks that stand still.
     """
     burning = any(seen.features.motion is Motion.BURNING for seen in view.moving)
-    if not view.started or view.unseen or view.writing or not burning or not view.output.events:
+    if not view.started or view.unseen or view.writing or not burning or not view.watch.output.events:
         return None
-    if view.output.silent_s(view.now_s) < view.output.agree_after_s(view.tuning):
+    if view.watch.output.silent_s(view.now_s) < view.watch.output.agree_after_s(view.tuning):
         return None
     if view.diagnosis is None or view.diagnosis.same is not True:
         return _silence(view, gang, Grade.SUSPECT, frozenset({Family.OUTPUT}), "")
@@ -263,29 +263,29 @@ def quiet(view: View, gang: Gang) -> Finding | None:
 
 
 def _silence(view: View, gang: Gang, grade: Grade, families: frozenset[Family], also: str) -> Finding:
-    quiet_s = view.output.silent_s(view.now_s)
-    longest_s = view.output.longest_s
+    quiet_s = view.watch.output.silent_s(view.now_s)
+    longest_s = view.watch.output.longest_s
     burning = sum(seen.features.motion is Motion.BURNING for seen in view.live)
     burn = "burns" if burning == 1 else "burn"
     doing = f"; {_ranks(burning)} {burn} CPU without any other sign of work" if burning else ""
     stirring = any(seen.features.motion is Motion.STIRRING for seen in view.moving)
-    act_after_s = view.output.act_after_s(view.tuning)
+    act_after_s = view.watch.output.act_after_s(view.tuning)
     if view.reported and view.started:
         # Who reports progress has said what progress is: its end counts as much as a wait that can be seen.
-        act_after_s = min(act_after_s, max(limits.long_s(view), view.output.agree_after_s(view.tuning)))
+        act_after_s = min(act_after_s, max(limits.long_s(view), view.watch.output.agree_after_s(view.tuning)))
     # Of a gang that stands still it is the same hang, whichever rule finds it first.
     signature = gang.signature(gang.first.seen) if gang.still else Rule.SILENCE.value
     # What a job that prints nothing did before all stood still was no hang.
-    missed_s = max(view.quiet_since_s, view.stood_since_s or 0.0) if gang.still else view.quiet_since_s
-    act_at_s = missed_s + limits.act_after_s(view, act_after_s, signature, view.output.last_s)
-    if view.tuning.timeout_s is None and stirring and view.lone_since_s is not None:
+    missed_s = max(view.quiet_since_s, view.watch.stood_since_s or 0.0) if gang.still else view.quiet_since_s
+    act_at_s = missed_s + limits.act_after_s(view, act_after_s, signature, view.watch.output.last_s)
+    if view.tuning.timeout_s is None and stirring and view.watch.lone_since_s is not None:
         # A rank that wakes as when it works, while its peers wait, may be downloading: it gets what lone work gets.
-        act_at_s = max(act_at_s, view.lone_since_s + view.tuning.lone_act_s)
+        act_at_s = max(act_at_s, view.watch.lone_since_s + view.tuning.lone_act_s)
     words = f"nothing new was printed for {_minutes(quiet_s)}{_longest(longest_s)}"
     return Finding(
         rule=Rule.SILENCE,
         grade=grade,
-        since_s=view.output.last_s,
+        since_s=view.watch.output.last_s,
         act_at_s=act_at_s,
         families=families,
         sentence=f"{words}{doing}{also}",
@@ -307,7 +307,7 @@ def counts(view: View, gang: Gang) -> Finding | None:
     if frozen_s < limits.notice_after_s(view, patience_s):
         return None
     still = {Family.PROCESS} if gang.still else set()
-    mute = {Family.OUTPUT} if view.output.silent_s(view.now_s) >= patience_s else set()
+    mute = {Family.OUTPUT} if view.watch.output.silent_s(view.now_s) >= patience_s else set()
     act_after_s = limits.act_after_s(
         view, patience_s + view.tuning.persist_s, Rule.COUNTS_DIFFER.value, view.counts.frozen_since_s
     )

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from holdfast.hang.evidence.stacks import Diagnosis
+from holdfast.hang.judge.watch import JobWatch
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.pipeline.phase import Phase
-from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.thresholds import Tuning
 
@@ -40,64 +40,42 @@ class Counts:
     laggards: frozenset[tuple[str, int]] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """The hang that a generation was restarted for: where it waited, how far it had come, and how often in a row."""
-
-    signature: str
-    step: float | None
-    ran_s: float
-    times: int = 1
-
-    def repeated_by(self, signature: str, step: float | None, ran_s: float) -> bool:
-        """Whether a hang is this one again: the same wait at the same step; without steps, as far from the start."""
-        if signature != self.signature:
-            return False
-        if step is not None or self.step is not None:
-            return step == self.step
-        return abs(ran_s - self.ran_s) <= max(30.0, self.ran_s / 4)
-
-
 @dataclass(frozen=True)
 class View:
-    """All that is known of a job at one time; times on the reader's clock."""
+    """All that is known of a job at one time: the past in ``watch``, and the newest vectors. The reader's clock."""
 
     now_s: float
     tuning: Tuning
     ranks: tuple[Seen, ...]
-    output: ProgressRate
-    # Start-up is over: the output has a known rate, or work has been going on for long.
-    started: bool
+    watch: JobWatch
     # How long start-up may take while every rank is blocked.
     startup_limit_s: float
+    # What each worker does now.
     phases: Mapping[str, Phase] = field(default_factory=dict)
     # Workers not heard of lately.
     unseen: tuple[str, ...] = ()
     last_checkpoint_s: float | None = None
-    # Longest time that everything stood still, and that some rank worked alone, and it went on by itself.
-    still_longest_s: float = 0.0
-    lone_longest_s: float = 0.0
-    # The longest time that everything waited for something outside the job, and it went on by itself.
-    external_longest_s: float = 0.0
-    # Since when no rank has moved, as far as the looks so far tell.
-    stood_since_s: float | None = None
-    # The hang that the last generation was restarted for.
-    lesson: Lesson | None = None
-    began_s: float = 0.0
     # The highest step that any worker has reported in this generation.
     step: float | None = None
     # The program reports its progress itself.
     reported: bool = False
-    # Since when some rank works while all its peers wait and nothing is printed.
-    lone_since_s: float | None = None
-    # The newest diagnosis of this suspicion, and ranks whose changing frames still count as work.
-    diagnosis: Diagnosis | None = None
     # Stack dumps of this suspicion may still come.
     dumps_awaited: bool = True
+    # Ranks whose changing frames still count as work.
     by_frames: frozenset[tuple[str, int]] = frozenset()
     counts: Counts | None = None
     # The highest step that each worker has reported, if it reports any.
     steps: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def started(self) -> bool:
+        """Whether start-up is over: the output has a known rate, or work has been going on for long."""
+        return self.watch.started_s is not None
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """The newest one of this suspicion."""
+        return self.watch.suspicion.diagnosis if self.watch.suspicion else None
 
     @cached_property
     def live(self) -> tuple[Seen, ...]:
@@ -122,7 +100,7 @@ class View:
     def quiet_since_s(self) -> float:
         """When the output, or evidence of work, was last seen."""
         times = [seen.features.last_work_s for seen in self.live]
-        return max([self.output.last_s, *(at_s for at_s in times if at_s is not None)])
+        return max([self.watch.output.last_s, *(at_s for at_s in times if at_s is not None)])
 
     def looks(self, *looks: GpuLook) -> bool:
         """Whether there are GPUs and every one of them looks like one of these."""
@@ -143,10 +121,10 @@ class View:
 
     def times_before(self, signature: str, since_s: float) -> int:
         """How many restarts in a row have led back to this wait, at the same step."""
-        known = self.lesson
-        if known is None or (self.last_checkpoint_s or 0.0) > self.began_s:
+        known = self.watch.lesson
+        if known is None or (self.last_checkpoint_s or 0.0) > self.watch.began_s:
             return 0
-        return known.times if known.repeated_by(signature, self.step, since_s - self.began_s) else 0
+        return known.times if known.repeated_by(signature, self.step, since_s - self.watch.began_s) else 0
 
     @property
     def unstarted(self) -> bool:

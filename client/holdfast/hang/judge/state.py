@@ -1,4 +1,4 @@
-"""The detector's state for one job in one generation, and how each look at its workers changes it.
+"""How each look at a job's workers changes what the detector remembers of it (``watch.JobWatch``).
 
 The watch is a value: the controller journals it as it is, and a replay folds the same vectors into the same
 watch. Time without samples, and time that doesn't count, moves the remembered past on instead of becoming a
@@ -7,72 +7,21 @@ silence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from holdfast._base.backoff import wait_s
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge.finding import Finding
-from holdfast.hang.judge.snapshot import Counts, Lesson, Seen, View
+from holdfast.hang.judge.snapshot import Counts, Seen, View
 from holdfast.hang.judge.stages import Rung, climb
 from holdfast.hang.judge.waiting import Gang, Patience
+from holdfast.hang.judge.watch import JobWatch, Lesson
 from holdfast.hang.pipeline.features import GpuLook, Motion, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.phase import Phase, facts_of, next_phase
 from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.pipeline.waits import WaitKind
 from holdfast.hang.thresholds import Tuning
-
-
-@dataclass(frozen=True, slots=True)
-class Suspicion:
-    """One suspected hang, from the first finding to its end."""
-
-    since_s: float
-    finding: Finding
-    diagnosis: Diagnosis | None = None
-    told_would_act: bool = False
-    # When its newest dumps were ordered; None while others were taken too short a time ago.
-    asked_s: float | None = None
-    # Since when one of its ranks is seen to move, if it is: a single wake-up ends no hang.
-    moves_since_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class JobWatch:
-    """The detector's state for one job in one generation; a value, to be journalled as it is. Times as in ``step``."""
-
-    began_s: float
-    seen_s: float
-    output: ProgressRate
-    # How long the start-up of an earlier generation took; None in the first.
-    earlier_start_s: float | None = None
-    phases: Mapping[str, Phase] = field(default_factory=dict)
-    started_s: float | None = None
-    # When all GPUs first worked: with output too rare for a rate, some minutes later start-up is over.
-    first_work_s: float | None = None
-    # The silence or the wait that the user was notified of, by its beginning: one notice for each.
-    told_of_s: float | None = None
-    # When something was last seen to move.
-    moved_s: float = 0.0
-    # Since when all ranks have stood still; and since when nothing was printed meanwhile either.
-    stood_since_s: float | None = None
-    still_since_s: float | None = None
-    still_longest_s: float = 0.0
-    # Whether something outside the job could have ended the stillness, and the longest one of that kind.
-    still_external: bool = False
-    external_longest_s: float = 0.0
-    lone_since_s: float | None = None
-    lone_longest_s: float = 0.0
-    rung: Rung = Rung.HEALTHY
-    suspicion: Suspicion | None = None
-    # Stack dumps: how many in a row, the last one's time, and the ranks whose changing frames it showed.
-    dumps: int = 0
-    dumped_s: float | None = None
-    by_frames: frozenset[tuple[str, int]] = frozenset()
-    hold_until_s: float | None = None
-    lesson: Lesson | None = None
-    # Why this hang is left as it is; empty where it isn't.
-    given_up: str = ""
 
 
 def begin(now_s: float, earlier: JobWatch | None = None) -> JobWatch:
@@ -223,22 +172,13 @@ def look(
         now_s=now_s,
         tuning=tuning,
         ranks=tuple(Seen(worker.worker, worker.host, rank) for worker in workers for rank in worker.ranks),
-        output=watch.output,
-        started=watch.started_s is not None,
+        watch=watch,
         startup_limit_s=_startup_limit_s(watch, tuning),
         phases=phases_of(watch, workers, now_s, tuning, lone=watch.lone_since_s is not None),
         unseen=unseen,
         last_checkpoint_s=max(grown, default=None),
-        still_longest_s=watch.still_longest_s,
-        lone_longest_s=watch.lone_longest_s,
-        external_longest_s=watch.external_longest_s,
-        stood_since_s=watch.stood_since_s,
-        lesson=watch.lesson,
-        began_s=watch.began_s,
         step=highest_step(workers),
         reported=any(worker.output.reported for worker in workers),
-        lone_since_s=watch.lone_since_s,
-        diagnosis=watch.suspicion.diagnosis if watch.suspicion else None,
         dumps_awaited=_dumps_awaited(watch, now_s, tuning),
         by_frames=_still_counting(watch, workers, now_s, tuning),
         counts=counts,
@@ -282,16 +222,8 @@ def dump_pause_s(dumps: int, tuning: Tuning) -> float:
 
 def looked_again(view: View, watch: JobWatch, workers: Sequence[WorkerFeatures]) -> View:
     """The snapshot with what ``note_stillness`` has learned from it."""
-    lone_since_s = watch.lone_since_s
-    return replace(
-        view,
-        phases=phases_of(watch, workers, view.now_s, view.tuning, lone=lone_since_s is not None),
-        still_longest_s=watch.still_longest_s,
-        lone_longest_s=watch.lone_longest_s,
-        external_longest_s=watch.external_longest_s,
-        stood_since_s=watch.stood_since_s,
-        lone_since_s=lone_since_s,
-    )
+    lone = watch.lone_since_s is not None
+    return replace(view, watch=watch, phases=phases_of(watch, workers, view.now_s, view.tuning, lone=lone))
 
 
 def note_stillness(watch: JobWatch, view: View, gang: Gang) -> JobWatch:
@@ -301,7 +233,7 @@ def note_stillness(watch: JobWatch, view: View, gang: Gang) -> JobWatch:
         # Earlier looks saw something move, so the ranks can't all have stood still before that.
         known_s = watch.stood_since_s if watch.stood_since_s is not None else watch.moved_s
         stood_since_s = max(known_s, gang.since_s)
-        still_since_s = max(stood_since_s, view.output.last_s, view.last_checkpoint_s or 0.0)
+        still_since_s = max(stood_since_s, watch.output.last_s, view.last_checkpoint_s or 0.0)
         watch = replace(watch, still_external=gang.allowed is not Patience.SHORT)
     elif watch.still_since_s is not None and _survived(watch, view):
         lasted_s = watch.seen_s - watch.still_since_s
@@ -332,4 +264,4 @@ def _lone_since_s(view: View) -> float | None:
     peers = [seen for seen in view.live if seen.key not in busy]
     if not peers or len(peers) == len(view.live) or not all(seen.features.still for seen in peers):
         return None
-    return max([seen.features.still_since_s for seen in peers] + [view.output.last_s])
+    return max([seen.features.still_since_s for seen in peers] + [view.watch.output.last_s])

@@ -27,8 +27,6 @@ from holdfast.hang.judge.rules import judge, vetoed
 from holdfast.hang.judge.snapshot import Counts, View
 from holdfast.hang.judge.stages import Rung, climb
 from holdfast.hang.judge.state import (
-    JobWatch,
-    Suspicion,
     dump_pause_s,
     forgive,
     forgive_unwatched,
@@ -41,6 +39,7 @@ from holdfast.hang.judge.state import (
     phases_of,
 )
 from holdfast.hang.judge.waiting import Gang
+from holdfast.hang.judge.watch import JobWatch, Suspicion
 from holdfast.hang.pipeline.features import Motion, WorkerFeatures
 from holdfast.hang.pipeline.samples import Family
 from holdfast.hang.thresholds import HangSettings, Tuning, tuned
@@ -210,9 +209,9 @@ def _closed(watch: JobWatch) -> JobWatch:
 def _movement(finding: Finding, view: View, gang: Gang) -> str:
     """The movement that may end the hang, in words; empty where there is none."""
     if finding.rule is Rule.WORKING_RANK:
-        return "its ranks no longer wait for one" if view.lone_since_s is None else ""
+        return "its ranks no longer wait for one" if view.watch.lone_since_s is None else ""
     if not finding.subjects:
-        if view.output.last_s > finding.since_s:
+        if view.watch.output.last_s > finding.since_s:
             return "its output goes on"
         return vetoed(view)
     for seen in view.ranks:
@@ -244,8 +243,10 @@ def _unfound(view: View) -> Verdict:
         return Verdict(Rung.HEALTHY, f"{whom} can't be read: blind, not hung", blind=True)
     if veto := vetoed(view):
         return Verdict(Rung.HEALTHY, veto)
-    quiet_s, limit_s = view.output.silent_s(view.now_s), silence_limit_s(view)
-    last = f"last progress {quiet_s:.0f} s ago" if view.output.events else f"no progress yet in {quiet_s:.0f} s"
+    quiet_s, limit_s = view.watch.output.silent_s(view.now_s), silence_limit_s(view)
+    last = (
+        f"last progress {quiet_s:.0f} s ago" if view.watch.output.events else f"no progress yet in {quiet_s:.0f} s"
+    )
     start = "" if view.started else "starting up: "
     return Verdict(Rung.HEALTHY, f"{start}{last}; silence is noticed after {limit_s:.0f} s")
 

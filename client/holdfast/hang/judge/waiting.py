@@ -267,4 +267,4 @@ class Gang:
             if not self.is_busy_victim(seen)
         ]
         busy = len(times) < len(self.view.ranks)
-        return max([*times, self.view.output.last_s] if busy else times)
+        return max([*times, self.view.watch.output.last_s] if busy else times)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.hang.judge.stages import Rung
-from holdfast.hang.judge.state import JobWatch
+from holdfast.hang.judge.watch import JobWatch
 from holdfast.hang.thresholds import Tuning
 
 KEEP_EVERY_S = 10.0

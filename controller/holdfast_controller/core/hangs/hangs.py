@@ -17,7 +17,8 @@ from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge import verdict
 from holdfast.hang.judge.common_cause import CommonCause
 from holdfast.hang.judge.finding import Finding, Rule
-from holdfast.hang.judge.state import JobWatch, begin, give_up, pause_reason
+from holdfast.hang.judge.state import begin, give_up, pause_reason
+from holdfast.hang.judge.watch import JobWatch
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.hangs.common_cause import (

@@ -6,7 +6,7 @@ missing, can't be read or is of another generation is a watch that begins again.
 
 from __future__ import annotations
 
-from holdfast.hang.judge.state import JobWatch
+from holdfast.hang.judge.watch import JobWatch
 from holdfast.hang.records import persistence
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import Now

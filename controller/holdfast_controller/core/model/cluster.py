@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.hang.judge.common_cause import SuspectJob
-from holdfast.hang.judge.state import JobWatch
+from holdfast.hang.judge.watch import JobWatch
 from holdfast_controller.core.model.accounts.quota import Holdings
 from holdfast_controller.core.model.accounts.shares import Shares
 from holdfast_controller.core.model.accounts.users import People

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge.finding import Rule
-from holdfast.hang.judge.state import JobWatch
+from holdfast.hang.judge.watch import JobWatch
 from holdfast.hang.pipeline.nccl_ras import Mismatch
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.recovery import RankName

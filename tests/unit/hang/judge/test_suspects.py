@@ -8,11 +8,13 @@ import pytest
 
 from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.evidence.stacks import Diagnosis, RankStack, grouped
+from holdfast.hang.judge.finding import Finding, Grade, Rule
 from holdfast.hang.judge.snapshot import Seen, View
+from holdfast.hang.judge.state import begin
 from holdfast.hang.judge.suspects import find_suspects, oddity
 from holdfast.hang.judge.waiting import Gang
+from holdfast.hang.judge.watch import Suspicion
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
-from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.thresholds import Tuning
 
@@ -31,8 +33,9 @@ def look(*ranks: RankFeatures, stacks: tuple[tuple[Frame, ...], ...] = (), **mor
     seen = tuple(Seen(f"workerpool0-{n}", f"h{n}", replace(rank, rank=n)) for n, rank in enumerate(ranks))
     dumps = [RankStack(f"workerpool0-{n}", n, frames) for n, frames in enumerate(stacks)]
     diagnosis = Diagnosis(90.0, grouped(dumps)) if dumps else None
-    rate = ProgressRate.begin(0.0)
-    return View(100.0, Tuning(), seen, rate, True, 1800.0, diagnosis=diagnosis, **more)  # type: ignore[arg-type]
+    suspicion = Suspicion(80.0, Finding(Rule.GPUS_IDLE, Grade.NOTICE, 80.0, 90.0, frozenset(), ""), diagnosis)
+    watch = replace(begin(0.0), started_s=0.0, suspicion=suspicion)
+    return View(100.0, Tuning(), seen, watch, 1800.0, **more)  # type: ignore[arg-type]
 
 
 def named(view: View) -> list[int]:

@@ -14,8 +14,9 @@ from bench.hangs.world import World
 import holdfast.hang
 from holdfast._base.codec import from_plain, to_plain
 from holdfast._base.job_file.choices import HangAction
-from holdfast.hang.judge.state import JobWatch, begin
+from holdfast.hang.judge.state import begin
 from holdfast.hang.judge.verdict import step
+from holdfast.hang.judge.watch import JobWatch
 from holdfast.hang.pipeline.features import RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.rank_baseline import Baseline
 from holdfast.hang.pipeline.samples import RankSample, TreeSample
