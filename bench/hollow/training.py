@@ -9,7 +9,8 @@ from bench.support.training import RankCounters
 
 from holdfast._session.reports import WorkerId
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State
-from holdfast.hang.records.recording import RankProgress, SavedFiles, WorkerSample
+from holdfast.hang.records.recording import SavedFiles, WorkerSample
+from holdfast.training.rank_progress import RankProgress
 
 STEP_S = 5.0
 STEPS = 100_000

@@ -53,7 +53,7 @@ def of_workers(folder: Path) -> Iterator[Target]:
     progress_calls.MARKS.pack_into(marks, progress_calls.MARKS_AT, 0, 0, 9, 8, 7, 1, 1, 1)
     yield Target(
         "progress files",
-        from_file(lambda path: progress_file.read(str(path))),
+        from_file(lambda path: progress_file.read(str(path), 0)),
         (bytes(progress), bytes(marks)),
         1 << 12,
         (),

@@ -18,9 +18,10 @@ from holdfast.hang.pipeline.log_progress import COUNT_S, MAX_LINE, LineReader, W
 from holdfast.hang.pipeline.rank_baseline import Baseline, begin, observe
 from holdfast.hang.pipeline.rank_times import RankTimes, added
 from holdfast.hang.pipeline.step_count import LineCounts, Shown, StepCount
-from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
+from holdfast.hang.records.recording import LogLine, WorkerSample
 from holdfast.hang.thresholds import Tuning
 from holdfast.training.known_step import known_step
+from holdfast.training.rank_progress import RankProgress
 
 GPU_READINGS = 12
 """Readings of a GPU at work, 5 s apart, that are more than a start does there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from holdfast.training.known_step import MOST_STEPS
 from holdfast.training.progress_calls import DIRECTORY as DIRECTORY
@@ -22,34 +22,14 @@ from holdfast.training.progress_calls import (
     WRITER_AT,
 )
 from holdfast.training.progress_calls import path_for as path_for
+from holdfast.training.rank_progress import RankProgress
 
 _LATEST_S = 1e10
 """Later than any host has run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Progress reported by a rank. ``at`` is CLOCK_BOOTTIME seconds; ``step`` is None before the first."""
-
-    reports: int
-    step: int | None
-    at: float
-    pid: int
-    idle_reason: str | None
-    """Why it is in a declared pause; None when it isn't."""
-    # Of the training: its steps in all, those of the newest complete checkpoint and of the one it went on from.
-    # None: not reported.
-    total: int | None = None
-    saved: int | None = None
-    resumed: int | None = None
-    # How often it has gone on from one.
-    resumes: int = 0
-    saves: bool = False
-    evaluates: bool = False
-
-
-def read(path: str) -> Progress | None:
-    """Read the file; None if it is missing or not written yet."""
+def read(path: str, rank: int) -> RankProgress | None:
+    """Read the file of a rank; None if it is missing or not written yet."""
     try:
         # The folder is the worker's: whatever lies there must neither block nor lead elsewhere.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -71,7 +51,7 @@ def read(path: str) -> Progress | None:
     # Earlier writers, and those without marks, may have a longer reason.
     words = data[REASON_AT : REASON_AT + REASON_BYTES] if marked else data[REASON_AT:]
     reason = words.rstrip(b"\0").decode(errors="replace") if pauses > 0 else None
-    said = Progress(reports, step if 0 <= step <= MOST_STEPS else None, at, writer[0], reason)
+    said = RankProgress(rank, reports, step if 0 <= step <= MOST_STEPS else None, at, reason)
     if not marked:
         return said
     steps = {"total": total, "saved": saved, "resumed": resumed}

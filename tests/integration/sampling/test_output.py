@@ -13,7 +13,8 @@ import pytest
 from tests.integration.sampling.conftest import Stage
 
 from holdfast._session.reports import WorkerId
-from holdfast.hang.records.recording import RankProgress, WorkerSample
+from holdfast.hang.records.recording import WorkerSample
+from holdfast.training.rank_progress import RankProgress
 from holdfast_agent.core.launch.environment import log_paths
 from holdfast_agent.gpu.reader import SimulatedSource
 from holdfast_agent.shell.output.log_index import make_directories

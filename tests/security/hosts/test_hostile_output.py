@@ -131,7 +131,7 @@ def read_error_file(path: Path) -> None:
 
 
 def read_progress(path: Path) -> None:
-    assert progress_file.read(str(path)) is None
+    assert progress_file.read(str(path), 0) is None
 
 
 def read_index(path: Path) -> None:

@@ -9,8 +9,9 @@ import pytest
 from holdfast.hang.pipeline.features import OutputFeatures
 from holdfast.hang.pipeline.log_progress import MAX_LINE, LineReader, WorkCount
 from holdfast.hang.pipeline.samples import RankSample
-from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
+from holdfast.hang.records.recording import LogLine, WorkerSample
 from holdfast.hang.worker_watch import CHARACTERS_MOST, REPORTING_MOST, WORK_LINES, WorkerWatch
+from holdfast.training.rank_progress import RankProgress
 
 
 def sample(at_s: float, line: str = "", reports: int = 0, rank: int = 0) -> WorkerSample:

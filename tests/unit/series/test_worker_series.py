@@ -12,7 +12,8 @@ from holdfast._series.block import Block, unpack
 from holdfast._series.figures import Figure
 from holdfast._session.reports import Exit, ExitReason, WorkerId
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, TreeSample
-from holdfast.hang.records.recording import RankProgress, WorkerSample
+from holdfast.hang.records.recording import WorkerSample
+from holdfast.training.rank_progress import RankProgress
 from holdfast.v1 import agent_pb2
 from holdfast_agent.core.series.worker import FLIGHT_S, WorkerSeries, recording
 from holdfast_agent.shell.sampling.series import SeriesKeeper, SeriesReports

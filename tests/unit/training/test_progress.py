@@ -19,6 +19,7 @@ from types import ModuleType
 import pytest
 
 from holdfast.training import progress_calls, progress_file
+from holdfast.training.rank_progress import RankProgress
 
 SOURCE = Path(progress_calls.__file__)
 DISTRIBUTION = Path(__file__).parents[3] / "deploy/progress"
@@ -33,8 +34,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def read(folder: Path) -> progress_file.Progress:
-    found = progress_file.read(progress_file.path_for(str(folder), "3"))
+def read(folder: Path) -> RankProgress:
+    found = progress_file.read(progress_file.path_for(str(folder), "3"), 3)
     assert found is not None
     return found
 
@@ -67,8 +68,8 @@ def test_a_reported_step_can_be_read(fresh: Path) -> None:
     progress_calls.progress(step=41)
     progress_calls.progress(step=42)
     said = read(fresh)
-    assert (said.reports, said.step, said.pid, said.idle_reason) == (2, 42, os.getpid(), None)
-    assert 0 <= time.clock_gettime(time.CLOCK_BOOTTIME) - said.at < 60
+    assert (said.rank, said.reports, said.step, said.idle_reason) == (3, 2, 42, None)
+    assert 0 <= time.clock_gettime(time.CLOCK_BOOTTIME) - said.at_s < 60
 
 
 def test_a_parameter_server_reports_under_the_number_of_its_logs(
@@ -338,7 +339,9 @@ def test_a_program_of_the_rank_adds_to_its_reports_and_a_dead_one_leaves_no_paus
     run(code, fresh / "code", **env)
     assert read(fresh).idle_reason == "x"
     progress_calls.progress(step=10)
-    assert (read(fresh).reports, read(fresh).idle_reason, read(fresh).pid) == (1, None, os.getpid())
+    assert (read(fresh).reports, read(fresh).idle_reason) == (1, None)
+    data = Path(progress_file.path_for(str(fresh), "3")).read_bytes()
+    assert progress_calls.WRITER.unpack_from(data, progress_calls.WRITER_AT)[0] == os.getpid()
     run("import holdfast_progress as h\nh.progress(11)", fresh / "code", **env)
     assert (read(fresh).reports, read(fresh).step) == (2, 11)
     progress_calls.progress(step=12)

@@ -8,13 +8,14 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 
 from holdfast._session.reports import WorkerId
 from holdfast.hang.pipeline.frame_waits import StackWait, merged
 from holdfast.hang.pipeline.samples import RankSample, State
-from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
+from holdfast.hang.records.recording import LogLine, WorkerSample
 from holdfast.training import progress_file
+from holdfast.training.rank_progress import RankProgress
 from holdfast_agent.core.gpu.signals import HostGpus, RankGpus, gpus_of, used_by
 from holdfast_agent.core.launch.environment import HostFacts, log_paths, progress_dir
 from holdfast_agent.core.proc.proc_text import Stat
@@ -290,17 +291,11 @@ class WorkerSampling:
             number = name.removeprefix("r").removesuffix(".progress")
             if not (number.isascii() and number.isdigit() and len(number) < 10):
                 continue
-            said = turn.call(self._progress, progress_file.read, f"{self._progress_dir}/{name}")
+            said = turn.call(self._progress, progress_file.read, f"{self._progress_dir}/{name}", int(number))
             if said is not None:
                 # A report from the future is one of now: the worker can write anything there.
-                at_s = now_s - max(0.0, boot_s - said.at)
-                values = {name: getattr(said, name) for name in _SAID}
-                told.append(RankProgress(int(number), at_s=at_s, **values))
+                told.append(replace(said, at_s=now_s - max(0.0, boot_s - said.at_s)))
         return tuple(sorted(told, key=lambda said: said.rank))
-
-
-_SAID = tuple(one.name for one in fields(RankProgress) if one.name not in ("rank", "at_s"))
-"""What the progress file says as the sample does."""
 
 
 def _names(folder: str) -> list[str]:

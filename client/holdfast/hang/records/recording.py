@@ -13,6 +13,7 @@ from holdfast._base.codec import Format, from_plain, to_plain
 from holdfast.errors import HoldfastError
 from holdfast.hang.pipeline.samples import RankSample
 from holdfast.hang.thresholds import HangSettings
+from holdfast.training.rank_progress import RankProgress
 
 FORMAT = 1
 _FORM = Format(without_defaults=True, digits=4)
@@ -46,27 +47,6 @@ class SavedFiles:
     # The checkpoint that grew last.
     path: str = ""
     bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RankProgress:
-    """Progress that a rank's training loop reported by ``holdfast.progress``; ``at_s`` is the newest report's time."""
-
-    rank: int
-    reports: int = 0
-    step: int | None = None
-    at_s: float = 0.0
-    # Why it is in a declared pause; None when it isn't.
-    idle_reason: str | None = None
-    # Of the training: its steps in all, those of the newest complete checkpoint and of the one it went on from.
-    # None: not reported.
-    total: int | None = None
-    saved: int | None = None
-    resumed: int | None = None
-    # How often it has gone on from one.
-    resumes: int = 0
-    saves: bool = False
-    evaluates: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ import pytest
 
 from holdfast.hang.pipeline.features import OutputFeatures
 from holdfast.hang.pipeline.learned_step import SHAPES_MOST, LearnedStep
-from holdfast.hang.records.recording import LogLine, RankProgress, WorkerSample
+from holdfast.hang.records.recording import LogLine, WorkerSample
 from holdfast.hang.worker_watch import WorkerWatch
+from holdfast.training.rank_progress import RankProgress
 
 
 def learned(lines: Iterable[str], every_s: float = 5.0) -> float | None:

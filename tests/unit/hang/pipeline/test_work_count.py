@@ -8,8 +8,9 @@ import pytest
 
 from holdfast.hang.pipeline.log_progress import WorkCount
 from holdfast.hang.pipeline.samples import GpuSample, RankSample
-from holdfast.hang.records.recording import LogLine, RankProgress, SavedFiles, WorkerSample
+from holdfast.hang.records.recording import LogLine, SavedFiles, WorkerSample
 from holdfast.hang.worker_watch import GPU_READINGS, WorkerWatch
+from holdfast.training.rank_progress import RankProgress
 
 
 def begins(lines: list[str], *, apart_s: float = 0.0) -> bool:

@@ -46,6 +46,7 @@ OURS = {
     "holdfast._base.job_file.choices",
     "holdfast._base.xids",
     "holdfast.training.known_step",
+    "holdfast.training.rank_progress",
 }
 """Of the rest of Holdfast; they are as pure."""
 

@@ -14,7 +14,6 @@ from holdfast.hang.records import reader
 from holdfast.hang.records.recorder import Recorder, older
 from holdfast.hang.records.recording import (
     LogLine,
-    RankProgress,
     RecordingError,
     SavedFiles,
     WorkerSample,
@@ -22,6 +21,7 @@ from holdfast.hang.records.recording import (
     encode,
 )
 from holdfast.hang.thresholds import HangSettings
+from holdfast.training.rank_progress import RankProgress
 
 FULL = WorkerSample(
     job="job-1",
