@@ -26,6 +26,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.scheduling.queue_pass import place_queue
 from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
@@ -73,7 +74,7 @@ class Core:
         self.reactor.step(incoming, self.now)
 
     def submit(self, name: str, gang: Gang) -> None:
-        self.feed(st.JobSubmission(0, "ann", "", name, name, {}, gang, "{}"))
+        self.feed(st.JobSubmission(0, "ann", "", name, JobPlan(name, gang, "{}")))
 
     def look(self) -> float:
         """Milliseconds of one look at the queue when nobody can start."""

@@ -31,6 +31,7 @@ from holdfast.v1 import agent_pb2, host_pb2, job_pb2
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import CancelAsked, JobSubmission, RestartAsked
 from holdfast_controller.core.step.step import Policies
@@ -147,7 +148,7 @@ def _core_gang(wanted: job_pb2.CustomJob) -> tuple[Gang, str]:
 
 async def _submit(on: Stage, name: str, wanted: tuple[Gang, str]) -> None:
     asked, text = wanted
-    await on.driver.ask(lambda token: JobSubmission(token, "ann", "", name, "bench", {}, asked, text))
+    await on.driver.ask(lambda token: JobSubmission(token, "ann", "", name, JobPlan("bench", asked, text)))
 
 
 async def relaunch(ranks: int, runs: int, database: Path) -> tuple[list[float], list[float], float]:

@@ -33,6 +33,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import HostSelector
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.scheduling.queue_pass import place_queue
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.reservation_commands import ReservationAsked
@@ -107,7 +108,7 @@ class Queue:
         hours = dice.choice(HOURS) if dice.random() < 0.75 else dice.uniform(0.1, 48)
         gang = gang_of(asked, EACH, hours * 3600 if dice.random() < 0.5 else None)
         name = f"{dice.choice(('train', 'tune', 'eval'))}-{number}"
-        self.feed(st.JobSubmission(0, asked.user, "", asked.name, name, {}, gang, "{}"))
+        self.feed(st.JobSubmission(0, asked.user, "", asked.name, JobPlan(name, gang, "{}")))
 
     def end_one(self) -> None:
         """A job that runs has ended, and another one is submitted for each that started."""

@@ -33,6 +33,7 @@ from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.model.recovery import EndReason
 from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
@@ -165,7 +166,7 @@ class Play:
         # Users of longer jobs set a longer timeout, since those have run to their end.
         timeout_s = LIMIT_S if self.trace.durations[asked.name] < LIMIT_S else 100 * LIMIT_S
         gang = gang_of(asked, self.gpus_each, self.expects(asked), timeout_s)
-        self.step(st.JobSubmission(0, asked.user, "", asked.name, asked.name, {}, gang, "{}"))
+        self.step(st.JobSubmission(0, asked.user, "", asked.name, JobPlan(asked.name, gang, "{}")))
 
     def _end(self, name: str) -> None:
         self.account.ended(name)

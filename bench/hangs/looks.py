@@ -21,6 +21,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hosts.host import Inventory
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
@@ -42,7 +43,7 @@ class Gangs:
         for number in range(jobs * workers):
             self.feed(st.HostConnected(f"h{number}", 1, "10.0.0.1", "b", "1", Inventory(8, 64 << 30)))
         for token, job in enumerate(self.jobs):
-            self.feed(st.JobSubmission(token, "ann", "", job, job, {}, self.gang, "{}"))
+            self.feed(st.JobSubmission(token, "ann", "", job, JobPlan(job, self.gang, "{}")))
             for member in self.gang.members:
                 host = self.hosts[job, member.index] = self.reactor.cluster.jobs[job].places[member.index].host
                 place = WorkerReport(WorkerId(job, member.name), 1, 1, ReportedState.PREPARED, 20000, 20001)

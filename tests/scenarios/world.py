@@ -21,6 +21,7 @@ from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Task
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
 
@@ -68,7 +69,7 @@ class World(CheckedCore):
 
     def submit(self, job: str, what: Gang | None = None, *, request: str = "", owner: str = "ann") -> list[str]:
         self._token += 1
-        asked = st.JobSubmission(self._token, owner, request, job, job, {}, what or gang(), '{"spec":1}')
+        asked = st.JobSubmission(self._token, owner, request, job, JobPlan(job, what or gang(), '{"spec":1}'))
         return self.step(st.Once(owner, request, "same", asked) if request else asked)
 
     def cancel(self, job: str, by: str = "ann") -> list[str]:

@@ -12,6 +12,7 @@ from holdfast_controller.core.access import secrets
 from holdfast_controller.core.access.secrets import holder_of
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.shell.store import codec
@@ -48,7 +49,7 @@ def needing(holder: str = "user/ann", name: str = "wandb") -> Gang:
 
 
 def submission() -> st.JobSubmission:
-    return st.JobSubmission(3, "ann", "", "job-1", "job-1", {}, needing(), "{}")
+    return st.JobSubmission(3, "ann", "", "job-1", JobPlan("job-1", needing(), "{}"))
 
 
 def test_a_value_is_kept_in_the_commit_that_says_so_and_not_in_the_log(world: World) -> None:

@@ -12,6 +12,7 @@ from tests.scenarios.world import World, gang
 from holdfast.errors import HoldfastError, TooMany
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.scheduling import submit
 from holdfast_controller.core.scheduling.projections.dry_run import dry_run
 from holdfast_controller.core.step.commands import JobSubmission, Once
@@ -19,7 +20,7 @@ from holdfast_controller.core.step.commands import JobSubmission, Once
 
 def asked(indices: tuple[int, ...], at_once: int = 0, what: Gang | None = None, *, job: str = "a") -> JobSubmission:
     return JobSubmission(
-        1, "ann", "r1", job, "sweep", {}, what or small(), '{"spec":1}', indices=indices, at_once=at_once
+        1, "ann", "r1", job, JobPlan("sweep", what or small(), '{"spec":1}', indices=indices, at_once=at_once)
     )
 
 
@@ -234,8 +235,10 @@ def test_what_all_elements_keep_is_bounded(world: World, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("kept", [{"annotations": {"note": "x" * 65_536}}, {"labels": {"k": "x" * 65_536}}])
 def test_what_is_kept_beside_the_spec_counts_too(world: World, kept: dict[str, dict[str, str]]) -> None:
-    many = replace(asked(tuple(range(1, 1001))), **kept)  # type: ignore[arg-type]
-    assert submit.refusal(world.cluster, replace(many, indices=(1, 2)), world.policies) is None
+    many = asked(tuple(range(1, 1001)))
+    many = replace(many, plan=replace(many.plan, **kept))  # type: ignore[arg-type]
+    few = replace(many, plan=replace(many.plan, indices=(1, 2)))
+    assert submit.refusal(world.cluster, few, world.policies) is None
     found = str(submit.refusal(world.cluster, many, world.policies))
     assert "labels and annotations: 62 MiB, and 32 are allowed" in found
 

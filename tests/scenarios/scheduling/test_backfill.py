@@ -20,6 +20,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Task
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.scheduling.backfill import Reservations, Reserved
 from holdfast_controller.core.step import commands as st
@@ -103,7 +104,7 @@ class Play:
             if wishes and (not self.ends or wishes[0].at <= self.ends[0][0]):
                 wish = wishes.pop(0)
                 self.now = wish.at
-                self.step(st.JobSubmission(0, "ann", "", wish.name, wish.name, {}, wish.gang, "{}"))
+                self.step(st.JobSubmission(0, "ann", "", wish.name, JobPlan(wish.name, wish.gang, "{}")))
             else:
                 self.now, name = heapq.heappop(self.ends)
                 self.end(name)

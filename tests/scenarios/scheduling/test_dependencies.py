@@ -13,6 +13,7 @@ from holdfast.errors import HoldfastError, TooMany
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.scheduling import submit
 from holdfast_controller.core.scheduling.projections.dry_run import dry_run
 from holdfast_controller.core.step.commands import CancelAsked, JobSubmission, WorkerReported
@@ -46,7 +47,9 @@ def fail(world: World, job: str) -> list[str]:
 
 
 def refusal(world: World, what: Gang) -> HoldfastError | None:
-    return submit.refusal(world.cluster, JobSubmission(0, "ann", "", "new", "new", {}, what, "{}"), world.policies)
+    return submit.refusal(
+        world.cluster, JobSubmission(0, "ann", "", "new", JobPlan("new", what, "{}")), world.policies
+    )
 
 
 @pytest.fixture
@@ -123,8 +126,8 @@ def test_a_chain_ends_to_its_last_link_in_one_step(world: World) -> None:
     world.submit("j0", gang(1))
     reactor, at = world.reactor, Now(Mono(world.mono), Wall(world.wall))
     for number in range(1, 2000):
-        reactor.step(JobSubmission(0, "ann", "", f"j{number}", "x", {}, after(f"j{number - 1}"), "{}"), at)
-    reactor.step(JobSubmission(0, "ann", "", "tidy", "tidy", {}, after("j1999:failed"), "{}"), at)
+        reactor.step(JobSubmission(0, "ann", "", f"j{number}", JobPlan("x", after(f"j{number - 1}"), "{}")), at)
+    reactor.step(JobSubmission(0, "ann", "", "tidy", JobPlan("tidy", after("j1999:failed"), "{}")), at)
     reactor.step(CancelAsked(0, "ann", "j0"), at)
     assert states(world)["j1"] == "QUEUED", "it has yet to leave its host"
     empty = world.place("j0", 0, "EMPTY")
@@ -282,7 +285,7 @@ def test_a_user_s_jobs_wait_for_so_many_ends_that_one_step_can_tell_of_all(
     world.submit("first", after("a", "b", "c"))
     assert isinstance(refusal(world, after("a", "b")), TooMany)
     assert refusal(world, after("a")) is None and refusal(world, gang(1)) is None
-    other = JobSubmission(0, "bob", "", "new", "new", {}, after("a", "b", "c"), "{}")
+    other = JobSubmission(0, "bob", "", "new", JobPlan("new", after("a", "b", "c"), "{}"))
     assert submit.refusal(world.cluster, other, world.policies) is None
     world.cancel("first")
     assert refusal(world, after("a", "b")) is None
@@ -290,6 +293,6 @@ def test_a_user_s_jobs_wait_for_so_many_ends_that_one_step_can_tell_of_all(
 
 def test_a_dry_run_says_what_it_would_wait_for(world: World) -> None:
     world.submit("prep")
-    asked = JobSubmission(0, "ann", "", "new", "new", {}, after("prep"), "{}")
+    asked = JobSubmission(0, "ann", "", "new", JobPlan("new", after("prep"), "{}"))
     found = dry_run(world.cluster, asked, world.policies, Now(Mono(world.mono), Wall(world.wall)))
     assert found.wait_reason == "waits for prep (PENDING) to succeed" and not found.places

@@ -14,6 +14,7 @@ from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.hosts.spares import SpareRule
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.scheduling.open_hosts import AHEAD_S
 from holdfast_controller.core.scheduling.projections.dry_run import dry_run
 from holdfast_controller.core.step import commands as st
@@ -131,9 +132,9 @@ def test_a_dry_run_says_that_it_would_wait() -> None:
     world = cluster(1)
     world.maintain("host-0", 2 * HOUR, 4 * HOUR)
     now = Now(Mono(world.mono), Wall(world.wall))
-    asked = st.JobSubmission(900, "ann", "", "x", "x", {}, runs(3), "{}")
+    asked = st.JobSubmission(900, "ann", "", "x", JobPlan("x", runs(3), "{}"))
     assert not dry_run(world.cluster, asked, world.policies, now).places
-    short = st.JobSubmission(900, "ann", "", "x", "x", {}, runs(1), "{}")
+    short = st.JobSubmission(900, "ann", "", "x", JobPlan("x", runs(1), "{}"))
     assert dry_run(world.cluster, short, world.policies, now).places
 
 

@@ -14,6 +14,7 @@ from holdfast.errors import AccountDenied, HoldfastError, NeverFits, TooMany
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Strategy
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.scheduling.fair_share.turns import ahead_of
 from holdfast_controller.core.scheduling.projections.dry_run import DryRun, dry_run
 from holdfast_controller.core.step.commands import JobSubmission
@@ -22,7 +23,7 @@ from holdfast_controller.core.step.commands import JobSubmission
 def tried(world: World, what: Gang) -> DryRun:
     """The dry run of a job; the state is as before."""
     before, log = durable(world.cluster), len(world.log)
-    asked = JobSubmission(0, "ann", "", "new", "new", {}, what, "{}")
+    asked = JobSubmission(0, "ann", "", "new", JobPlan("new", what, "{}"))
     found = dry_run(world.cluster, asked, world.reactor.policies, Now(Mono(world.mono), Wall(world.wall)))
     assert durable(world.cluster) == before and len(world.log) == log
     return found

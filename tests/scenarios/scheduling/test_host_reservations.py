@@ -17,6 +17,7 @@ from holdfast_controller.core.model.gang import Gang, HostSelector, Strategy
 from holdfast_controller.core.model.hosts.spares import SpareRule
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.scheduling.host_reservations import chosen_hosts
 from holdfast_controller.core.scheduling.projections.dry_run import dry_run
 from holdfast_controller.core.step import actions as act
@@ -343,7 +344,7 @@ def test_a_dry_run_knows_of_it() -> None:
     reserve(world, 2, 4, count=1)
     now = Now(Mono(world.mono), Wall(world.wall))
     asked = [
-        st.JobSubmission(9, "ann", "asked", "", "asked", {}, runs(3, project=project), "{}")
+        st.JobSubmission(9, "ann", "asked", "", JobPlan("asked", runs(3, project=project), "{}"))
         for project in ("others", "vision")
     ]
     others, own = (dry_run(world.cluster, each, world.policies, now) for each in asked)

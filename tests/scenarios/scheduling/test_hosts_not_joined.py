@@ -13,6 +13,7 @@ from tests.scenarios.world import World, gang, inventory
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.scheduling.projections.dry_run import dry_run
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.share_commands import GuaranteeAsked
@@ -25,7 +26,7 @@ def test_others_start_on_hosts_of_a_job_one_of_whose_pools_has_none_yet(backfill
     world = labelled(dataclasses.replace(QUIET, backfill=backfill), h1="a", h2="a")
     world.submit("typo", pools("gpu=a", "gpu=aa"))
     assert why(world, "typo") == f"needs a host that its pool may have (gpu=aa){IDLE}"
-    ahead = world.cluster, st.JobSubmission(0, "ann", "", "other", "other", {}, gang(1), "{}")
+    ahead = world.cluster, st.JobSubmission(0, "ann", "", "other", JobPlan("other", gang(1), "{}"))
     planned = dry_run(*ahead, world.policies, Now(Mono(world.mono), Wall(world.wall)))
     world.submit("other", gang(1))
     world.submit("last", gang(2))

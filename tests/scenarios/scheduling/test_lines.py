@@ -24,6 +24,7 @@ from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strate
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.left_capacity import LeftCapacity
@@ -86,7 +87,7 @@ class Play:
 
     def submit(self, name: str, gang: Gang) -> None:
         gang = replace(gang, expected_s=self.dice.choice([0.0, 60.0, 600.0, 6000.0]))
-        self.step(st.JobSubmission(0, self.dice.choice(["ann", "bob"]), "", name, name, {}, gang, "{}"))
+        self.step(st.JobSubmission(0, self.dice.choice(["ann", "bob"]), "", name, JobPlan(name, gang, "{}")))
 
     def happen(self) -> None:
         """One of the things that may change what starts."""

@@ -8,6 +8,7 @@ from tests.scenarios.world import World, gang
 from holdfast import spec
 from holdfast.errors import InvalidSpec
 from holdfast_controller.core.model.dependencies import Dependency
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.scheduling.submit import refusal
 from holdfast_controller.core.step.commands import JobSubmission
 from holdfast_controller.shell.services.spec_checks import unseen_dependencies
@@ -30,7 +31,7 @@ def refused(world: World, *names: str, sees: str = "vision") -> str:
     job = spec.parse({"jobSpec": {"workerPoolSpecs": [POOL], "scheduling": {"after": after}}, "displayName": "x"})
     unseen = unseen_dependencies(job.job_spec, world.cluster, sees.split().__contains__)
     what = gang(1, after=tuple(map(Dependency, names)))
-    asked = JobSubmission(0, "ann", "", "new", "new", {}, what, "{}", unseen=unseen)
+    asked = JobSubmission(0, "ann", "", "new", JobPlan("new", what, "{}"), unseen=unseen)
     error = refusal(world.cluster, asked, world.policies)
     assert error is None or isinstance(error, InvalidSpec)
     return "" if error is None else str(error)
@@ -42,7 +43,7 @@ def test_its_refusal_is_that_of_an_id_that_names_no_job(world: World) -> None:
 
 
 def test_an_array_is_as_little_seen_as_a_job(world: World) -> None:
-    hidden = JobSubmission(0, "bob", "", "sweep", "x", {}, gang(1, project="secret"), "{}", indices=(1, 2))
+    hidden = JobSubmission(0, "bob", "", "sweep", JobPlan("x", gang(1, project="secret"), "{}", indices=(1, 2)))
     world.step(hidden)
     absent = refused(world, "absent")
     assert refused(world, "sweep") == absent.replace("absent", "sweep")

@@ -16,6 +16,7 @@ from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Task
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.reservation_commands import ReservationAsked, ReservationDeletionAsked
 from holdfast_controller.core.step.share_commands import GuaranteeAsked, QuotaAsked, ShareAsked
@@ -114,7 +115,7 @@ class Users:
                 if name in world.watched:
                     world.watched.add(made)
             asked = st.JobSubmission(
-                token, "ann", request, job_id, name, {}, gang, "{}", indices=indices, at_once=at_once
+                token, "ann", request, job_id, JobPlan(name, gang, "{}", indices=indices, at_once=at_once)
             )
             return st.Once("ann", request, "same", asked)
 

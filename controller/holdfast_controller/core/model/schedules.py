@@ -8,7 +8,7 @@ and then it is due still. ``settled`` is what makes it happen once: all that is 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.gang import Gang
@@ -25,9 +25,9 @@ class Overlap(enum.Enum):
     """The earlier job is cancelled, and the new one runs after its end."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class JobPlan:
-    """A job as its user wrote it and the shell read it, without an id."""
+    """A job as its user wrote it and the shell read it, without an id: what is submitted, and a schedule keeps."""
 
     display_name: str
     gang: Gang
@@ -36,7 +36,18 @@ class JobPlan:
     annotations: dict[str, str] = field(default_factory=dict)
     kms_key: str = ""
     indices: tuple[int, ...] = ()
+    """Of an array, lowest first: a job is made for each. Empty for one job."""
     at_once: int = 0
+    """Elements of the array that may have their turn at once; 0: all."""
+
+    @property
+    def count(self) -> int:
+        """How many jobs are made of it."""
+        return len(self.indices) or 1
+
+    def running_as(self, account: str) -> JobPlan:
+        """The same, as that account of its hosts."""
+        return replace(self, gang=self.gang.running_as(account))
 
 
 @dataclass

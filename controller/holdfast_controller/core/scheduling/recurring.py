@@ -160,7 +160,7 @@ def on_due(step: Step, durable: int | None = None) -> None:
     made: list[list[Job]] = []
     jobs = chars = 0
     for schedule in _in_turn(step):
-        count = len(schedule.plan.indices) or 1
+        count = schedule.plan.count
         jobs, chars = jobs + count, chars + count * len(schedule.plan.spec_json)
         if made and (jobs > MOST_JOBS_AT_ONCE or chars > MOST_CHARS_AT_ONCE):
             break
@@ -281,15 +281,8 @@ def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
         owner=schedule.owner,
         request_id="",
         job_id=_new_id(step, schedule, due),
-        display_name=plan.display_name,
-        labels={**plan.labels, LABEL: schedule.name},
-        gang=gang,
-        spec_json=plan.spec_json,
-        annotations=plan.annotations,
-        kms_key=plan.kms_key,
+        plan=replace(plan, gang=gang, labels={**plan.labels, LABEL: schedule.name}),
         unseen=unseen(cluster, (each.job for each in gang.after), registry.sees(schedule.owner)),
-        indices=plan.indices,
-        at_once=plan.at_once,
     )
     made = make(step, asked)
     if isinstance(made, HoldfastError):

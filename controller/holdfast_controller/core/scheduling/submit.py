@@ -19,6 +19,7 @@ from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.hosts.own_spares import never_used
 from holdfast_controller.core.model.hosts.spares import spares_kept, spares_of
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.scheduling.expiry import note_wait
 from holdfast_controller.core.scheduling.fair_share.guarantees import claims
 from holdfast_controller.core.scheduling.fair_share.turns import ahead_of
@@ -50,11 +51,11 @@ def make(step: Step, asked: JobSubmission) -> list[Job] | HoldfastError:
     """The jobs of a submission, in the state and the log, or why there are none. They look for no hosts yet."""
     cluster = step.cluster
     try:
-        account = account_for(asked.owner, asked.gang.account, cluster.people, step.policies)
+        account = account_for(asked.owner, asked.plan.gang.account, cluster.people, step.policies)
     except AccountDenied as denied:
         return denied
-    if account != asked.gang.account:
-        asked = replace(asked, gang=asked.gang.running_as(account))
+    if account != asked.plan.gang.account:
+        asked = replace(asked, plan=asked.plan.running_as(account))
     refused = refusal(cluster, asked, step.policies)
     if refused is not None:
         return refused
@@ -76,37 +77,33 @@ def seek_hosts(step: Step, *submitted: list[Job]) -> None:
             note_wait(step, job, queue_view.quota_lack(job), wait_reason(cluster, job, hosts, queue_view))
 
 
-def count_of(asked: JobSubmission) -> int:
-    """How many jobs it makes."""
-    return len(asked.indices) or 1
-
-
 def _made(asked: JobSubmission) -> list[tuple[str, Gang]]:
     """Id and gang of each job that it makes."""
-    if not asked.indices:
-        return [(asked.job_id, asked.gang)]
-    count = count_of(asked)
-    at_once = asked.at_once if asked.at_once < count else 0
-    elements = [Element(asked.job_id, index, count, at_once) for index in asked.indices]
-    return [(element.job_id, asked.gang.as_element(element)) for element in elements]
+    plan = asked.plan
+    if not plan.indices:
+        return [(asked.job_id, plan.gang)]
+    count = plan.count
+    at_once = plan.at_once if plan.at_once < count else 0
+    elements = [Element(asked.job_id, index, count, at_once) for index in plan.indices]
+    return [(element.job_id, plan.gang.as_element(element)) for element in elements]
 
 
 def _submit(step: Step, asked: JobSubmission, job_id: str, gang: Gang) -> Job:
     """Make one job. Of an array the first element keeps the request's id: by it the array is found again."""
-    cluster = step.cluster
-    request_id = "" if gang.array is not None and gang.array.index != asked.indices[0] else asked.request_id
+    cluster, plan = step.cluster, asked.plan
+    request_id = "" if gang.array is not None and gang.array.index != plan.indices[0] else asked.request_id
     step.emit(
         ev.JobSubmitted(
             job_id=job_id,
             at=step.now.wall,
             owner=asked.owner,
             request_id=request_id,
-            display_name=asked.display_name,
-            labels=asked.labels,
+            display_name=plan.display_name,
+            labels=plan.labels,
             gang=gang,
-            spec_json=asked.spec_json,
-            annotations=asked.annotations,
-            kms_key=asked.kms_key,
+            spec_json=plan.spec_json,
+            annotations=plan.annotations,
+            kms_key=plan.kms_key,
         )
     )
     job = cluster.jobs[job_id]
@@ -140,79 +137,80 @@ def may_start_at_once(cluster: Cluster, policies: Policies, job: Job, now: Now) 
 
 def refusal(cluster: Cluster, asked: JobSubmission, policies: Policies) -> HoldfastError | None:
     """Why a job is not accepted; None where it is."""
-    for job_id in (asked.job_id, *(f"{asked.job_id}-{index}" for index in asked.indices)):
+    plan, gang = asked.plan, asked.plan.gang
+    for job_id in (asked.job_id, *(f"{asked.job_id}-{index}" for index in plan.indices)):
         if job_id in cluster.jobs or job_id in cluster.purged or job_id in cluster.arrays:
             return InvalidInput([Violation("", f"the job id {job_id} is taken", "submit again")])
-    full = len(cluster.jobs) + count_of(asked) > policies.max_jobs
-    if full and sum(not job.terminal for job in cluster.jobs.whole.values()) + count_of(asked) > policies.max_jobs:
-        most = f"with {count_of(asked):,} more than {policies.max_jobs:,} jobs would wait or run"
-        problem = most if asked.indices else f"{policies.max_jobs} jobs wait or run already"
+    full = len(cluster.jobs) + plan.count > policies.max_jobs
+    if full and sum(not job.terminal for job in cluster.jobs.whole.values()) + plan.count > policies.max_jobs:
+        most = f"with {plan.count:,} more than {policies.max_jobs:,} jobs would wait or run"
+        problem = most if plan.indices else f"{policies.max_jobs} jobs wait or run already"
         return InvalidInput([Violation("", problem, "try again later")])
-    if asked.indices and (chars := _chars_of_each(asked) * len(asked.indices)) > MOST_ARRAY_CHARS:
+    if plan.indices and (chars := _chars_of_each(plan) * len(plan.indices)) > MOST_ARRAY_CHARS:
         kept = "the whole spec, labels and annotations"
         problem = f"each element keeps {kept}: {chars >> 20:,} MiB, and {MOST_ARRAY_CHARS >> 20} are allowed"
         fix = "submit fewer elements at a time, or a shorter spec"
         return InvalidSpec([Violation("jobSpec.scheduling.array", problem, fix)])
-    if problem := never_used(asked.gang):
+    if problem := never_used(gang):
         fix = "ask for the disconnectPolicy STOP_AND_REPLACE, or for no spares"
         return InvalidSpec([Violation("jobSpec.scheduling.spares", problem, fix)])
-    if unmet := never_met(cluster, asked.gang, asked.unseen):
+    if unmet := never_met(cluster, gang, asked.unseen):
         return unmet
     if too_many := _too_many_wait(cluster, asked, policies):
         return too_many
-    field, over = never(policies.quotas, asked.owner, asked.gang)
+    field, over = never(policies.quotas, asked.owner, gang)
     if over:
         fix = "ask for less, name another project, or have an admin raise the quota"
         return NeverFits([Violation(field, over, fix)], what="The job")
-    if asked.gang.kind in cluster.can_fit:
+    if gang.kind in cluster.can_fit:
         return None
     hosts = list(cluster.hosts.values())
-    spares = spares_of(policies.spares, hosts, empty=True) if asked.gang.strategy is not Strategy.SPOT else {}
-    fit = fit_when_empty(asked.gang, [host for host in hosts if host.name not in spares])
+    spares = spares_of(policies.spares, hosts, empty=True) if gang.strategy is not Strategy.SPOT else {}
+    fit = fit_when_empty(gang, [host for host in hosts if host.name not in spares])
     if reason := fit.reason:
         reason += f"; {spares_kept(len(spares))}" if spares else ""
         return NeverFits([Violation("jobSpec.workerPoolSpecs", reason, fit.fix)], what="The job")
     if fit.fits:
         if len(cluster.can_fit) >= MOST_KINDS:
             cluster.can_fit.clear()
-        cluster.can_fit.add(asked.gang.kind)
+        cluster.can_fit.add(gang.kind)
     return None
 
 
-def _chars_of_each(asked: JobSubmission) -> int:
+def _chars_of_each(plan: JobPlan) -> int:
     """Characters that each element stores of what its user wrote."""
-    return len(asked.spec_json) + sum(len(json.dumps(each)) for each in (asked.labels, asked.annotations) if each)
+    return len(plan.spec_json) + sum(len(json.dumps(each)) for each in (plan.labels, plan.annotations) if each)
 
 
 def _too_many_wait(cluster: Cluster, asked: JobSubmission, policies: Policies) -> TooMany | None:
     """The refusal of one job more in the queue of its owner or its project; None while both may have it."""
-    project = asked.gang.project
+    plan, project = asked.plan, asked.plan.gang.project
     quota = quota_of(policies.quotas, project)
     of_project = quota.waiting_jobs if quota is not None else None
     of_project = policies.waiting_jobs_per_project if of_project is None else of_project
     own = quota_of(policies.quotas, USER + asked.owner)
     of_user = policies.waiting_jobs_per_user if own is None or own.waiting_jobs is None else own.waiting_jobs
     known = len(cluster.queue) + len(cluster.dependents) + cluster.arrays.waiting
-    if known + count_of(asked) <= min(of_user, of_project):
+    if known + plan.count <= min(of_user, of_project):
         return _too_many_ends(cluster, asked)
     turns = cluster.arrays.waiting_jobs()
     waiting = [cluster.jobs[name] for names in (cluster.queue, cluster.dependents, turns) for name in names]
     fix = "Wait until some have started or cancel some; an admin can raise it: holdfast quota set {} --waiting N"
-    if (own_waiting := sum(job.owner == asked.owner for job in waiting)) + count_of(asked) > of_user:
+    if (own_waiting := sum(job.owner == asked.owner for job in waiting)) + plan.count > of_user:
         problem = f"{asked.owner} has as many jobs waiting as one user may have: {of_user:,}."
-        if asked.indices:
-            problem = _too_large(asked, f"{asked.owner} has {own_waiting:,} jobs waiting of {of_user:,}")
+        if plan.indices:
+            problem = _too_large(plan, f"{asked.owner} has {own_waiting:,} jobs waiting of {of_user:,}")
         return TooMany(problem, fix=fix.format(f"--user {asked.owner}"))
-    if (its_waiting := sum(job.gang.project == project for job in waiting)) + count_of(asked) > of_project:
+    if (its_waiting := sum(job.gang.project == project for job in waiting)) + plan.count > of_project:
         problem = f"Project {project} has as many jobs waiting as it may have: {of_project:,}."
-        if asked.indices:
-            problem = _too_large(asked, f"project {project} has {its_waiting:,} jobs waiting of {of_project:,}")
+        if plan.indices:
+            problem = _too_large(plan, f"project {project} has {its_waiting:,} jobs waiting of {of_project:,}")
         return TooMany(problem, fix=fix.format(f"--project {project}"))
     return _too_many_ends(cluster, asked)
 
 
-def _too_large(asked: JobSubmission, whose: str) -> str:
-    return f"The array has {count_of(asked):,} elements, and {whose} that it may have."
+def _too_large(plan: JobPlan, whose: str) -> str:
+    return f"The array has {plan.count:,} elements, and {whose} that it may have."
 
 
 def _too_many_ends(cluster: Cluster, asked: JobSubmission) -> TooMany | None:
@@ -220,7 +218,7 @@ def _too_many_ends(cluster: Cluster, asked: JobSubmission) -> TooMany | None:
 
     When a job ends, the same step tells all of these, and nothing else is decided meanwhile.
     """
-    more = len(asked.gang.after) * count_of(asked)
+    more = len(asked.plan.gang.after) * asked.plan.count
     if not more or cluster.dependents.ends + more <= MOST_ENDS:
         return None
     waiting = (cluster.jobs[name] for name in cluster.dependents)

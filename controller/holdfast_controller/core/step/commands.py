@@ -12,8 +12,8 @@ from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import ExitReported as ExitReported
-from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.hosts.host import Inventory
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.step import reservation_commands, schedule_commands, share_commands
 from holdfast_controller.core.step.access_commands import AccessCommand as AccessCommand
 from holdfast_controller.core.step.access_commands import AccountsAsked as AccountsAsked
@@ -48,18 +48,10 @@ class JobSubmission:
     owner: str
     request_id: str
     job_id: str
-    display_name: str
-    labels: dict[str, str]
-    gang: Gang
-    spec_json: str
-    annotations: dict[str, str] = field(default_factory=dict)
-    kms_key: str = ""
+    """The array's, where a job is made for each index of one."""
+    plan: JobPlan
     unseen: frozenset[str] = frozenset()
     """Jobs that it would run after and that the user may not see: they are refused as if they weren't there."""
-    indices: tuple[int, ...] = ()
-    """Of an array, lowest first: a job is made for each, and ``job_id`` is the array's. Empty for one job."""
-    at_once: int = 0
-    """Elements of the array that may have their turn at once; 0: all."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from holdfast.v1 import agent_pb2, job_pb2, job_pb2_grpc, spec_pb2
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.scheduling.projections.dry_run import dry_run
 from holdfast_controller.core.step.commands import (
     CancelAsked,
@@ -110,7 +111,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         job_file, submitted = await self.submission(caller_name(context), wanted, sent=False)
         found = dry_run(self._driver.cluster, submitted, self._driver.reactor.policies, now())
         await self._driver.settled()
-        answer = dry_run_to_proto(found, submitted.gang)
+        answer = dry_run_to_proto(found, submitted.plan.gang)
         answer.warnings.extend(map(str, self.warnings(job_file)))
         return answer
 
@@ -291,21 +292,18 @@ class JobService(job_pb2_grpc.JobServiceServicer):
         array = spec.read_array(job_file.job_spec.scheduling.array)
         message, spec_json = await apart_if_large(size, _stored, job_file.job_spec)
         know_spec(spec_json, message)
-        return job_file, JobSubmission(
-            token=0,
-            owner=owner,
-            request_id="",
-            job_id="",
+        plan = JobPlan(
             display_name=job_file.display_name,
-            labels=dict(job_file.labels),
             gang=gang,
             spec_json=spec_json,
+            labels=dict(job_file.labels),
             annotations=dict(job_file.annotations),
             kms_key=job_file.encryption_spec.kms_key_name if job_file.encryption_spec else "",
-            unseen=unseen_dependencies(job_file.job_spec, self._driver.cluster, self._sees(owner)),
             indices=array.indices,
             at_once=array.at_once,
         )
+        hidden = unseen_dependencies(job_file.job_spec, self._driver.cluster, self._sees(owner))
+        return job_file, JobSubmission(0, owner, "", "", plan, hidden)
 
     def _taken(self) -> tuple[Container[str], ...]:
         """Ids of all jobs, also of those that were deleted, and of those that only hosts know after a restore."""

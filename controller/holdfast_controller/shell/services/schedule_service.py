@@ -7,7 +7,7 @@ from google.protobuf import json_format
 from holdfast._base.job_file.secret_names import hide_secrets
 from holdfast.v1 import job_pb2, schedule_pb2, schedule_pb2_grpc, spec_pb2
 from holdfast_controller.core.access.rules import Registry
-from holdfast_controller.core.model.schedules import JobPlan, Overlap, Schedule, Template, TemplateVersion
+from holdfast_controller.core.model.schedules import Overlap, Schedule, Template, TemplateVersion
 from holdfast_controller.core.scheduling.recurring import next_run
 from holdfast_controller.core.step.schedule_commands import (
     ScheduleAsked,
@@ -46,23 +46,13 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
     ) -> schedule_pb2.CreateScheduleResponse:
         owner = caller_name(context)
         job_file, found = await self._jobs.submission(owner, await job_of(self._driver.cluster, request))
-        plan = JobPlan(
-            display_name=found.display_name,
-            gang=found.gang,
-            spec_json=found.spec_json,
-            labels=found.labels,
-            annotations=found.annotations,
-            kms_key=found.kms_key,
-            indices=found.indices,
-            at_once=found.at_once,
-        )
         deadline_s = request.starting_deadline.ToTimedelta().total_seconds()
         overlap = _OVERLAPS.get(request.overlap, Overlap.FORBID)
         zone = request.time_zone or UTC
 
         def asked(token: int) -> ScheduleAsked:
             return ScheduleAsked(
-                token, owner, request.name, request.cron, zone, overlap, deadline_s, plan, unseen=found.unseen
+                token, owner, request.name, request.cron, zone, overlap, deadline_s, found.plan, unseen=found.unseen
             )
 
         key = await self._driver.ask(asked)

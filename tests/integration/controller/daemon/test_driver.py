@@ -18,6 +18,7 @@ from holdfast.errors import NotFound, StoreError, Unavailable
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hosts.host import Inventory
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell import driver as driver_module
@@ -34,9 +35,8 @@ class HeldStore(Store):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.gate = threading.Event()
+        self.gate, self.committing = threading.Event(), threading.Event()
         self.gate.set()
-        self.committing = threading.Event()
         self.batches: list[list[str]] = []
         self.failure: Exception | None = None
 
@@ -87,7 +87,7 @@ async def world(path: Path) -> AsyncIterator[Running]:
 
 
 def submission(name: str) -> Any:
-    return lambda token: st.JobSubmission(token, "ann", "", name, name, {}, GANG, "{}")
+    return lambda token: st.JobSubmission(token, "ann", "", name, JobPlan(name, GANG, "{}"))
 
 
 def hello(session: int = 1) -> st.HostConnected:

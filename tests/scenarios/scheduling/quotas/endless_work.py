@@ -15,6 +15,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
@@ -52,7 +53,7 @@ class Play:
             for _ in range(10 - waiting.count(project)):
                 name = f"{project}-{next(self.count)}"
                 what = Gang((Pool(1, Task(("x",)), gpus=self.dice.choice([1, 2, 4])),), project=project)
-                self.feed(st.JobSubmission(0, "ann", "", name, name, {}, what, "{}"))
+                self.feed(st.JobSubmission(0, "ann", "", name, JobPlan(name, what, "{}")))
 
     def run(self, for_s: float, *projects: str) -> None:
         until = self.at + for_s

@@ -19,6 +19,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Strategy, Task
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.model.warning import WarningSignal
 from holdfast_controller.core.scheduling.fair_share.guarantees import above_quotas, borrowers, claims
 from holdfast_controller.core.scheduling.fair_share.shares import MOST_GPUS, ProjectShare, project_shares
@@ -371,6 +372,6 @@ def test_a_claim_that_nobody_can_give_way_to_says_that_too_much_is_guaranteed() 
 
 def test_a_dry_run_says_who_would_give_way() -> None:
     world = lent()
-    asked = st.JobSubmission(9, "ann", "", "v", "v", {}, of("vision"), "{}")
+    asked = st.JobSubmission(9, "ann", "", "v", JobPlan("v", of("vision"), "{}"))
     found = dry_run(world.cluster, asked, world.policies, Now(Mono(world.mono), Wall(world.wall)))
     assert found.gives_way == ("b1",)

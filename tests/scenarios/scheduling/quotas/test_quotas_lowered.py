@@ -7,6 +7,7 @@ from tests.scenarios.world import World, gang
 
 from holdfast_controller.core.model.accounts.quota import UNLIMITED, Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.scheduling.projections.dry_run import dry_run
 from holdfast_controller.core.step.commands import JobSubmission
 from holdfast_controller.core.step.share_commands import QuotaAsked
@@ -79,7 +80,7 @@ def test_a_waiting_job_that_is_larger_than_its_quota_by_now_keeps_nothing_of_it_
     world.empty("a")
     assert why(world, "b") == "over quota: project default uses 4 of its 4 GPUs; this job needs 8"
     assert world.state("c").name == "PENDING"
-    asked = JobSubmission(1, "ann", "", "d", "d", {}, gang(1, gpus=1), "{}")
+    asked = JobSubmission(1, "ann", "", "d", JobPlan("d", gang(1, gpus=1), "{}"))
     found = dry_run(world.cluster, asked, world.reactor.policies, Now(Mono(world.mono), Wall(world.wall)))
     assert found.wait_reason == "over quota: project default uses 4 of its 4 GPUs; this job needs 1"
 

@@ -9,12 +9,13 @@ from tests.scenarios.world import World, gang
 from holdfast.errors import NeverFits, TooMany
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.gang import Gang
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.scheduling.submit import refusal
 from holdfast_controller.core.step.commands import JobSubmission
 
 
 def refused(world: World, what: Gang, owner: str = "ann") -> str:
-    error = refusal(world.cluster, JobSubmission(0, owner, "", "new", "new", {}, what, "{}"), world.policies)
+    error = refusal(world.cluster, JobSubmission(0, owner, "", "new", JobPlan("new", what, "{}")), world.policies)
     assert isinstance(error, NeverFits | TooMany | None)
     return str(error or "")
 

@@ -10,12 +10,13 @@ from tests.scenarios.world import World, gang
 
 from holdfast.errors import HoldfastError, TooMany
 from holdfast_controller.core.model.accounts.quota import Quota
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.scheduling import submit
 from holdfast_controller.core.step.commands import JobSubmission
 
 
 def refusal(world: World, project: str = "default", owner: str = "ann") -> HoldfastError | None:
-    asked = JobSubmission(0, owner, "", "one-more", "one-more", {}, gang(1, project=project), "{}")
+    asked = JobSubmission(0, owner, "", "one-more", JobPlan("one-more", gang(1, project=project), "{}"))
     return submit.refusal(world.cluster, asked, world.policies)
 
 

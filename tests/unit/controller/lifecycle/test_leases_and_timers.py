@@ -13,6 +13,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool, Task
 from holdfast_controller.core.model.hosts.host import Inventory, Liveness, Presence
 from holdfast_controller.core.model.hosts.lease import LeasePolicy, brake, liveness, next_change
+from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.reactor import Reactor
 from holdfast_controller.core.step.commands import HostConnected, JobSubmission, TimePassed
 from holdfast_controller.core.step.step import Policies
@@ -139,7 +140,7 @@ def test_every_kind_of_timer_has_a_handler(key: TimerKey) -> None:
         HostConnected("host", 1, "10.0.0.1", "boot", "1", Inventory(8, 8 << 30)), Now(Mono(100.0), Wall(1e6))
     )
     gang = Gang((Pool(1, Task(("x",))),))
-    reactor.step(JobSubmission(1, "ann", "", "job", "job", {}, gang, "{}"), Now(Mono(100.0), Wall(1e6)))
+    reactor.step(JobSubmission(1, "ann", "", "job", JobPlan("job", gang, "{}")), Now(Mono(100.0), Wall(1e6)))
     reactor.timers.set(key, Mono(101.0))
     reactor.step(TimePassed(), Now(Mono(101.0), Wall(1e6 + 1)))
     assert reactor.timers.due.get(key) != 101.0

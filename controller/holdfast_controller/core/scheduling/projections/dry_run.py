@@ -52,11 +52,11 @@ class DryRun:
 
 def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now) -> DryRun:
     """The fate of a submission. Raises the ``HoldfastError`` with which it would be refused."""
-    account = account_for(asked.owner, asked.gang.account, cluster.people, policies)
-    asked = replace(asked, gang=asked.gang.running_as(account))
+    account = account_for(asked.owner, asked.plan.gang.account, cluster.people, policies)
+    asked = replace(asked, plan=asked.plan.running_as(account))
     if (problem := refusal(cluster, asked, policies)) is not None:
         raise problem
-    unmet = tuple(each for each in asked.gang.after if outcome_of(cluster, each.job) is None)
+    unmet = tuple(each for each in asked.plan.gang.after if outcome_of(cluster, each.job) is None)
     if unmet:
         return DryRun(account, wait_reason=wait_for_ends(cluster, unmet))
     job = _job_of(asked, cluster, now)
@@ -115,14 +115,15 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
 
 def _job_of(asked: JobSubmission, cluster: Cluster, now: Now) -> Job:
     """The job that would be submitted, as the last one so far."""
+    plan = asked.plan
     return Job(
         id=asked.job_id,
         owner=asked.owner,
         request_id="",
-        display_name=asked.display_name,
-        labels=asked.labels,
-        gang=asked.gang,
-        spec_json=asked.spec_json,
+        display_name=plan.display_name,
+        labels=plan.labels,
+        gang=plan.gang,
+        spec_json=plan.spec_json,
         created_at=now.wall,
         number=cluster.sequence + 1,
         phase=Queued(since=now.wall),
