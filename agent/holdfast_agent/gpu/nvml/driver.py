@@ -8,11 +8,11 @@ from holdfast_agent.gpu.nvml import inventory
 
 TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
-    from holdfast_agent.gpu.wire import WireDriver
+    from typing import Any
 
 
-def read() -> WireDriver:
-    """Read the driver's facts. Raises ``LibraryFailed``."""
+def read() -> dict[str, Any]:
+    """Read a ``core.doctor.gpus.DriverFacts``. Raises ``LibraryFailed``."""
     if not inventory.open_library():
         return {"version": "", "persistence": []}
     persistence = []

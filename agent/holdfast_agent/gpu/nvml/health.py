@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from holdfast_agent.gpu.wire import WireHealth
-
 _SLOWED = (  # counters of newer drivers, in ns
     pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN,
     pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN,
@@ -30,14 +28,14 @@ _UNSUPPORTED: set[tuple[str, str]] = set()
 """(UUID, figure) that a driver has said it lacks: it isn't asked for again."""
 
 
-def read() -> list[WireHealth]:
-    """All GPUs that answer; not their MIG instances. Raises ``LibraryFailed``."""
+def read() -> list[dict[str, Any]]:
+    """A ``core.health.gpus.GpuHealth`` of each GPU that answers; not of MIG instances. Raises ``LibraryFailed``."""
     if not inventory.open_library():
         return []
     return [_read(device.handle, device.uuid) for device, _ in inventory.devices()]
 
 
-def _read(handle: Any, uuid: str) -> WireHealth:
+def _read(handle: Any, uuid: str) -> dict[str, Any]:
     def ask(figure: str, function: Callable[..., Any], *args: Any) -> Any:
         if (uuid, figure) in _UNSUPPORTED:
             return None

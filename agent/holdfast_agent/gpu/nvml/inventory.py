@@ -1,6 +1,6 @@
 """The host's GPUs and who uses them, by NVML's official binding. Runs in the helper; any call may hang.
 
-It runs in the helper process and gives plain dictionaries (see ``wire``): every import of this process is
+It runs in the helper process and gives plain dictionaries (see ``gpu``): every import of this process is
 memory on every host. An error of one GPU is that GPU's problem, in words; an error of the whole library is
 ``LibraryFailed``; a missing library is a host without NVIDIA GPUs; NOT_SUPPORTED is an absent figure.
 """
@@ -15,8 +15,6 @@ TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
-
-    from holdfast_agent.gpu.wire import WireCondition, WireGpu, WireInventory, WireSlot, WireUsage
 
 NO_DRIVER = "no NVIDIA driver on this host"
 _WORDS = {
@@ -88,13 +86,13 @@ def open_library() -> bool:
     return True
 
 
-def inventory() -> WireInventory:
-    """Every device there is. Raises ``LibraryFailed``."""
+def inventory() -> dict[str, Any]:
+    """Every device there is, as a ``core.model.gpus.Reading``. Raises ``LibraryFailed``."""
     if not open_library():
         return {"gpus": [], "unidentified": [], "physical": [], "conditions": [], "note": NO_DRIVER}
     found, unidentified = _enumerate()
-    gpus: list[WireGpu] = []
-    conditions: list[WireCondition] = []
+    gpus: list[dict[str, Any]] = []
+    conditions: list[dict[str, Any]] = []
     for index, bus_id, device in _indexed(found, {slot["index"] for slot in unidentified}):
         migs = list(_mig_devices(device)) if _mig_enabled(device) else None
         listed = [mig.uuid for mig in migs or ()]
@@ -121,20 +119,20 @@ def devices() -> Iterator[tuple[_Device, list[_Device] | None]]:
         yield device, list(_mig_devices(device)) if _mig_enabled(device) else None
 
 
-def usage() -> list[WireUsage]:
-    """Memory and compute processes of every device that can be identified. Raises ``LibraryFailed``."""
+def usage() -> list[dict[str, Any]]:
+    """A ``core.model.gpus.GpuUsage`` of every device that can be identified. Raises ``LibraryFailed``."""
     if not open_library():
         return []
-    usages: list[WireUsage] = []
+    usages: list[dict[str, Any]] = []
     for device, migs in devices():
         usages.extend(_occupation(each) for each in ([device] if migs is None else migs))
     return usages
 
 
-def _enumerate() -> tuple[list[tuple[int, _Device]], list[WireSlot]]:
+def _enumerate() -> tuple[list[tuple[int, _Device]], list[dict[str, Any]]]:
     """GPUs with the driver's own index, and those that can't be identified."""
     found: list[tuple[int, _Device]] = []
-    unidentified: list[WireSlot] = []
+    unidentified: list[dict[str, Any]] = []
     try:
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
@@ -184,7 +182,7 @@ def _mig_devices(device: _Device) -> Iterator[_Device]:
                 device.problem = device.problem or in_words(error)
 
 
-def _describe(device: _Device, index: int, bus_id: str, parent: str) -> WireGpu:
+def _describe(device: _Device, index: int, bus_id: str, parent: str) -> dict[str, Any]:
     model = device.ask(pynvml.nvmlDeviceGetName)
     memory = device.ask(pynvml.nvmlDeviceGetMemoryInfo)
     return {
@@ -198,7 +196,7 @@ def _describe(device: _Device, index: int, bus_id: str, parent: str) -> WireGpu:
     }
 
 
-def _condition(device: _Device, uuid: str) -> WireCondition:
+def _condition(device: _Device, uuid: str) -> dict[str, Any]:
     """State of a GPU's memory and its need for a reset; ``uuid`` is the GPU's or an instance's."""
     quiet = _Device(device.handle, device.uuid)  # figures that may be refused without the GPU being ill
     remapped = quiet.ask(pynvml.nvmlDeviceGetRemappedRows) or (0, 0, 0, 0)
@@ -218,7 +216,7 @@ def _recovery_action(handle: Any) -> int | None:
     return int(value.value.uiVal) if value.nvmlReturn == pynvml.NVML_SUCCESS else None
 
 
-def _occupation(device: _Device) -> WireUsage:
+def _occupation(device: _Device) -> dict[str, Any]:
     memory = device.ask(pynvml.nvmlDeviceGetMemoryInfo)
     compute = device.ask(pynvml.nvmlDeviceGetComputeRunningProcesses_v3)
     # Clients of an MPS server are listed here only.

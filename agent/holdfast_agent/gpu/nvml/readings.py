@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from holdfast_agent.gpu.wire import WireSignal, WireSignals
-
 _LOOK_AGAIN_S = 60.0
 """Devices come, go and are divided rarely; a device that fails is looked for at once."""
 _PCIE = (pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES)
@@ -87,8 +85,8 @@ class _Target:
         self._gpm_probed = False
         self._absent: set[str] = set()
 
-    def read(self) -> WireSignal:
-        """Every figure that there is."""
+    def read(self) -> dict[str, Any]:
+        """Every figure that there is, as a ``core.gpu.signals.GpuSignals``."""
         self.problem, self.lost = "", False
         energy = power = shares = links = pcie = None
         if self.parent is None:
@@ -161,8 +159,8 @@ class _Target:
 _MISSING = object()
 
 
-def read() -> WireSignals:
-    """All devices. Raises ``LibraryFailed``."""
+def read() -> dict[str, Any]:
+    """All devices, as ``core.gpu.signals.Signals``. Raises ``LibraryFailed``."""
     global _looked_at
     if not inventory.open_library():
         return {"gpus": []}

@@ -15,14 +15,12 @@ TYPE_CHECKING = False  # as typing's, without loading typing
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast_agent.gpu.wire import WireXid
-
 _WAIT_MS = 5000
 _AGAIN_S = 5.0
 _MOST = 64
 _XID = pynvml.nvmlEventTypeXidCriticalError
 
-_heard: list[WireXid] = []
+_heard: list[dict[str, Any]] = []
 _listed: dict[int, list[str]] = {}
 """By address of a GPU's handle: the UUIDs by which readings list it, its instances' where it is divided."""
 _registered: set[str] = set()
@@ -30,8 +28,8 @@ _set: Any = None
 _off = False
 
 
-def drain() -> list[WireXid]:
-    """Errors reported since the last call."""
+def drain() -> list[dict[str, Any]]:
+    """UUID and number of each error reported since the last call."""
     heard = _heard[:]
     del _heard[: len(heard)]
     return heard
