@@ -44,7 +44,6 @@ WITHOUT_BOUND = {
     },
     "a file of the kernel's that no process makes longer": {
         "base/inventory.py ._words",
-        "base/inventory.py .boot_id",
         "cgroups/cgroups.py .most_pids",
         "cgroups/cgroups.py .top",
         "cgroups/scopes.py ._cgroup",

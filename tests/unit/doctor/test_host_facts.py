@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 from collections import namedtuple
 from pathlib import Path
@@ -23,11 +22,8 @@ def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_this_host_has_sensible_facts() -> None:
-    facts = inventory.host_facts()
-    assert facts.hostname == socket.gethostname()
-    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", facts.boot_id)
-    assert 1 <= facts.cpu_count <= (os.cpu_count() or 1)
-    assert 0 < facts.memory_bytes <= psutil.virtual_memory().total
+    assert 1 <= inventory.cpu_count() <= (os.cpu_count() or 1)
+    assert 0 < inventory.memory_bytes() <= psutil.virtual_memory().total
 
 
 def test_cores_are_those_the_agent_may_run_on(tmp_path: Path, eight_cores: None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -15,29 +14,8 @@ from holdfast.v1 import host_pb2
 from holdfast_agent.shell.base import traits
 
 _CGROUPS = Path("/sys/fs/cgroup")
-_PROC = Path("/proc")
 # Reserved for documentation, so no site's own network; asking for the route to it sends nothing.
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
-
-
-@dataclass(frozen=True, slots=True)
-class HostFacts:
-    """A host as its agent finds it."""
-
-    hostname: str
-    boot_id: str
-    cpu_count: int
-    memory_bytes: int
-
-
-def host_facts() -> HostFacts:
-    """Name, boot, CPU count and memory of this host, read now."""
-    return HostFacts(
-        hostname=socket.gethostname(),
-        boot_id=boot_id(),
-        cpu_count=cpu_count(),
-        memory_bytes=memory_bytes(),
-    )
 
 
 def message(cpus: int, most_workers: int, no_containers: str) -> host_pb2.Inventory:
@@ -54,11 +32,6 @@ def message(cpus: int, most_workers: int, no_containers: str) -> host_pb2.Invent
         gives_secrets=True,
         traits=traits.found(),
     )
-
-
-def boot_id(proc: Path = _PROC) -> str:
-    """Boot id of the running kernel; changes with each boot."""
-    return (proc / "sys/kernel/random/boot_id").read_text().strip()
 
 
 def cpu_count(cgroups: Path = _CGROUPS) -> int:
