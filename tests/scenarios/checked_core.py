@@ -68,9 +68,13 @@ class CheckedCore:
 
     # --- its ends and starts -------------------------------------------------------------------------------------
 
-    def restart_controller(self, *, down_s: float = 1.0) -> None:
-        """The controller dies and starts again: only the log and what the store keeps is left, and no session."""
+    def restart_controller(self, *, down_s: float = 1.0, set_by_s: float = 0.0) -> None:
+        """The controller dies and starts again: only the log and what the store keeps is left, and no session.
+
+        Meanwhile its wall clock is set by ``set_by_s``.
+        """
         stopped_at = Wall(self.wall)
+        self.jumped += set_by_s
         self.mono += down_s
         cluster = Cluster(epoch=self.cluster.epoch + 1, stopped_at=stopped_at)
         for event in self.log:

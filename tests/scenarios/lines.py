@@ -206,6 +206,8 @@ def line(event: ev.Event, cluster: Cluster) -> str:
             return f"certificate {event.certificate} ends"
         case ev.MostHostsSilent():
             return f"{event.silent} of {event.hosts} hosts silent"
+        case ev.ClockLeapt():
+            return f"clock leapt by {event.by_s:.0f} s"
         case ev.PreparationNoted():
             index = cluster.jobs[event.job_id].gang.index_by_name[event.worker]
             return f"{event.job_id} prepares w{index} on {event.host}: {event.doing}"

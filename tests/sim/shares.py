@@ -20,6 +20,9 @@ NAME, GUARANTEES, LIMITS, CLOSED = "22 shares", "23 guarantees", "24 limits", "2
 LOOKED_AHEAD_S = 86_400.0
 """Drains that begin later keep no job off."""
 
+ROUNDING_S = 1e-3
+"""By as much a leap of the clock may be wrong."""
+
 
 @dataclass
 class SharesOracle:
@@ -30,7 +33,7 @@ class SharesOracle:
     held: Counter[str] = field(default_factory=Counter)
     at: float = 0.0
     backward: bool = False
-    """The log's clock went back: from then on only the two folds are compared."""
+    """The log's clock went back by less than a leap: from then on only the two folds are compared."""
 
     def take(self, event: ev.Event, whole: Cluster, restarted: Cluster) -> None:
         """Compare, after an event, the fold of all the log, the one from a snapshot on, and the sum."""
@@ -39,7 +42,9 @@ class SharesOracle:
             NAME,
             f"after a snapshot projects have used {restarted.shares} instead of {whole.shares}",
         )
-        self.backward |= event.at < self.at
+        if isinstance(event, ev.ClockLeapt):
+            self.at += event.by_s  # no time has passed in it
+        self.backward |= event.at < self.at - ROUNDING_S
         lives = (event.at - self.at) * math.log(2) / whole.shares.half_life_s
         self.at = event.at
         for name in {*self.used_s, *self.held}:

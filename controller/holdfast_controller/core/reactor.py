@@ -72,6 +72,10 @@ REORDERED_S = 60.0
 """With fair share the order of the queue changes with time alone, which is looked at so often."""
 
 
+CLOCK_LEAP_S = 10.0
+"""The wall clock has leapt if it went on by so much more, or less, than the monotonic one: sums of less are small."""
+
+
 class Reactor:
     """Decides for one cluster: ``step`` takes an input and returns what to store and to do. Call it from one task."""
 
@@ -83,9 +87,13 @@ class Reactor:
         self.timers = Timers()
         self._queue_view = SharedQueueView()
         self._reordered_at = BOOT
+        self._wall_ahead_s: float | None = None
+        """Of the monotonic clock, when the wall clock last leapt."""
 
     def resume(self, now: Now, kept: dict[str, KeptWatch] | None = None) -> None:
         """Arm all timers after a start: leases begin again. ``kept`` is what was learned of progress."""
+        # Where that is yet to come, the clock was set back while no controller ran.
+        self._wall_ahead_s = max(now.wall, resumption.last_ran(self.cluster)) - now.mono
         resumption.resume(self.cluster, self.policies, self.timers, now, kept or {})
 
     def next_due(self) -> Mono | None:
@@ -99,6 +107,7 @@ class Reactor:
     def step(self, incoming: Input, now: Now) -> Decision:
         """Apply one input to the state; returns the entries to make durable and the actions to perform after."""
         step = Step(self.cluster, self.policies, self.timers, now)
+        self._note_leap(step)
         self._dispatch(step, incoming)
         note_half_life(step)
         give_back_unsound(step)
@@ -117,6 +126,15 @@ class Reactor:
         step.send_orders()
         deletion.purge(step)
         return step.decision()
+
+    def _note_leap(self, step: Step) -> None:
+        """Have durations go on as they were if the wall clock was set since the last step."""
+        ahead_s = step.now.wall - step.now.mono
+        by_s = ahead_s - (ahead_s if self._wall_ahead_s is None else self._wall_ahead_s)
+        if self._wall_ahead_s is None or abs(by_s) >= CLOCK_LEAP_S:
+            self._wall_ahead_s = ahead_s
+        if abs(by_s) >= CLOCK_LEAP_S:
+            step.emit(ev.ClockLeapt(at=step.now.wall, by_s=by_s))
 
     def _merge_quotas(self) -> None:
         """Have quotas count that were set by command, over those of the settings."""

@@ -282,6 +282,7 @@ RESTORED: list[ev.Event] = [
         at=Wall(51.0), check="disk.state_dir", status=CheckStatus.WARNING, saw="/var/lib/holdfast has 2 GiB free"
     ),
     ev.ControllerCheckPassed(at=Wall(52.0), check="disk.state_dir"),
+    ev.ClockLeapt(at=Wall(53.0), by_s=86_400.0),
 ]
 DELETED: list[ev.JobEvent] = [
     ev.JobSubmitted(

@@ -21,6 +21,7 @@ from holdfast_controller.core.events.access import TokenUsed as TokenUsed
 from holdfast_controller.core.events.access import UserRemoved as UserRemoved
 from holdfast_controller.core.events.access import UserSignedIn as UserSignedIn
 from holdfast_controller.core.events.cluster import CertificateEnding as CertificateEnding
+from holdfast_controller.core.events.cluster import ClockLeapt as ClockLeapt
 from holdfast_controller.core.events.cluster import ClusterNews as ClusterNews
 from holdfast_controller.core.events.cluster import ControllerCheckFailed as ControllerCheckFailed
 from holdfast_controller.core.events.cluster import ControllerCheckPassed as ControllerCheckPassed
@@ -190,6 +191,7 @@ ClusterEvent = (
     | MostHostsSilent
     | ControllerCheckFailed
     | ControllerCheckPassed
+    | ClockLeapt
     | ShareSet
     | GuaranteeSet
     | QuotaSet

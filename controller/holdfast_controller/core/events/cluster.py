@@ -49,4 +49,16 @@ class ControllerCheckPassed:
     check: str
 
 
-ClusterNews = CertificateEnding | MostHostsSilent | ControllerCheckFailed | ControllerCheckPassed
+@dataclass(frozen=True, kw_only=True)
+class ClockLeapt:
+    """The controller's wall clock was set, or its machine stood still: it has gone on by ``by_s`` more than time did.
+
+    Moments that durations of what goes on are counted from leap along, so that none of them is longer or shorter.
+    """
+
+    at: Wall
+    by_s: float
+    """Negative where it was set back."""
+
+
+ClusterNews = CertificateEnding | MostHostsSilent | ControllerCheckFailed | ControllerCheckPassed | ClockLeapt

@@ -22,6 +22,7 @@ from holdfast_controller.core.fold.attempt import (
     release_reserved,
     release_spares,
 )
+from holdfast_controller.core.fold.clock import fold_clock
 from holdfast_controller.core.fold.dependency import enter_queue, fold_dependency
 from holdfast_controller.core.fold.hang import close_hang, fold_hang
 from holdfast_controller.core.fold.host import fold_controller_check, fold_host
@@ -112,6 +113,8 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             fold_reservations(cluster, event)
         case ev.CommonCauseNoticed() | ev.CertificateEnding() | ev.MostHostsSilent():
             pass
+        case ev.ClockLeapt():
+            fold_clock(cluster, event)
         case ev.ControllerCheckFailed() | ev.ControllerCheckPassed():
             fold_controller_check(cluster, event)
         case ev.ClusterRestored() | ev.ReconciliationEnded():

@@ -137,6 +137,9 @@ def cluster_news_message(event: ev.ClusterNews) -> str:
             return f"the controller's {event.check}: {event.saw}"
         case ev.ControllerCheckPassed():
             return f"the controller's {event.check} is well again"
+        case ev.ClockLeapt():
+            way = "forward" if event.by_s > 0 else "back"
+            return f"the controller's clock went {way} by {span(abs(event.by_s))} at once: no duration counts that"
         case _:
             assert_never(event)
 

@@ -94,7 +94,11 @@ def message_of(event: ev.Event, job: Job | None) -> str:
             where = f" (shared hosts: {_listing(list(event.hosts))})" if event.hosts and not event.mount else ""
             return f"common cause of {_listing(list(event.jobs))}{where}: {event.sentence}"
         case (
-            ev.CertificateEnding() | ev.MostHostsSilent() | ev.ControllerCheckFailed() | ev.ControllerCheckPassed()
+            ev.CertificateEnding()
+            | ev.MostHostsSilent()
+            | ev.ControllerCheckFailed()
+            | ev.ControllerCheckPassed()
+            | ev.ClockLeapt()
         ):
             return cluster_news_message(event)
         case _:

@@ -2,6 +2,7 @@
 
 Decisions are timed on the monotonic clock. Wall-clock times are for people, and for deadlines that must outlive a
 restart of the controller, which begins a new monotonic clock. Only the methods of ``Now`` convert between the two.
+Where the wall clock is set, ``fold.clock`` moves the stored times along from which a duration is counted.
 """
 
 from __future__ import annotations

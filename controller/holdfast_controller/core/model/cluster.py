@@ -84,6 +84,8 @@ class Cluster:
     """Number of the newest event of the step that last submitted jobs of schedules."""
     full: frozenset[str] = frozenset()
     """Users and projects, such as ``user/ann``, whose jobs take all of the controller's disk that they may."""
+    dirty_jobs: set[str] = field(default_factory=set)
+    """Jobs that have changed since the last snapshot by what is about none of them."""
     dirty_hosts: set[str] = field(default_factory=set)
     """Hosts that have changed since the last snapshot."""
     dirty_plans: set[str] = field(default_factory=set)

@@ -14,8 +14,9 @@ def changed_entities(cluster: Cluster, dirty: Collection[str]) -> list[tuple[str
     ``dirty`` has the names that events were about; of these only jobs count here.
     """
     jobs = cluster.jobs
-    changed = [name for kind, _, name in (each.partition("/") for each in dirty) if kind == "job"]
-    entities = [(f"job/{name}", codec.dump_entity(jobs[name]) if name in jobs else "") for name in changed]
+    changed = {name for kind, _, name in (each.partition("/") for each in dirty) if kind == "job"}
+    changed |= cluster.dirty_jobs & jobs.whole.keys()
+    entities = [(f"job/{name}", codec.dump_entity(jobs[name]) if name in jobs else "") for name in sorted(changed)]
     # A job's events change its hosts too.
     for name in cluster.dirty_hosts:
         host = cluster.hosts.get(name)
@@ -26,6 +27,7 @@ def changed_entities(cluster: Cluster, dirty: Collection[str]) -> list[tuple[str
         entities.append((name, "" if plan is None else codec.dump_entity(plan)))
     single = (cluster.people, cluster.shares, cluster.reservations)
     entities += [(codec.name_of(each), codec.dump_entity(each)) for each in single]
+    cluster.dirty_jobs.clear()
     cluster.dirty_hosts.clear()
     cluster.dirty_plans.clear()
     return entities

@@ -348,6 +348,7 @@ def test_every_event_has_a_sentence_of_one_line() -> None:
         "7 of 8 hosts are silent at once: likelier the network's or the controller's fault, so none is given up",
         "the controller's disk.state_dir: /var/lib/holdfast has 2 GiB free",
         "the controller's disk.state_dir is well again",
+        "the controller's clock went forward by 24 h at once: no duration counts that",
         "submitted by ann: 1 rank on 1 worker",
         "ending as CANCELLED",
         "CANCELLED",
