@@ -48,6 +48,16 @@ def test_a_failure_that_is_reported_at_once_was_noticed_at_once(ahead_s: float) 
     assert found.detect_s == found.lost_s == pytest.approx(0, abs=0.1)
 
 
+@pytest.mark.parametrize("by_s", [-DAY, -30.0, 30.0, DAY])
+def test_a_failure_just_after_our_own_clock_was_set_was_noticed_at_once(by_s: float) -> None:
+    world = cluster(0.0)
+    world.wait(600, beating=HOSTS)
+    world.jumped += by_s
+    world.wall_clocks = dict.fromkeys(HOSTS, -by_s)
+    world.exit("a", 1, 1)
+    assert phases(world).detect_s == pytest.approx(0, abs=0.1)
+
+
 @OFF
 def test_a_failure_that_is_reported_late_has_cost_that_long(ahead_s: float) -> None:
     world = cluster(ahead_s)

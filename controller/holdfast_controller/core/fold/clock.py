@@ -27,6 +27,9 @@ def fold_clock(cluster: Cluster, event: ClockLeapt) -> None:
     for used in cluster.shares.used.values():
         _leap(used, by_s, "as_of")
     cluster.promised = {name: Wall(at + by_s) for name, at in cluster.promised.items()}
+    for there in cluster.presence.values():  # hosts' clocks stay: ours is further ahead of them
+        for beat, behind_s in enumerate(there.clock_behind_s):
+            there.clock_behind_s[beat] = behind_s + by_s
     for name in cluster.draining:
         _leap(cluster.hosts[name], by_s, "drain_since", "cordoned_since")
         cluster.dirty_hosts.add(name)

@@ -82,15 +82,20 @@ def _saved_since(step: Step, job: Job, since: Wall) -> bool:
 
 def move_off(step: Step, job: Job, host: str) -> None:
     """Go on elsewhere with what a job has on a host; its other workers keep their places. Costs no budget."""
-    if job.stopping or job.unreconciled is not None or end_if_done(step, job) or let_go_done(step, job, host):
+    if _need_not_leave(step, job, host):
         return
     story = Story(Related(host=host), step.now.wall)
     retry(step, job, ev.Failure(), EndReason.DRAINED, story, away=frozenset({host}), replace=True)
 
 
+def _need_not_leave(step: Step, job: Job, host: str) -> bool:
+    """Whether a job ends, is not reconciled, or has nothing on a host that still runs; that much is done here."""
+    return job.stopping or job.unreconciled is not None or end_if_done(step, job) or let_go_done(step, job, host)
+
+
 def leave_at_shutdown(step: Step, job: Job, host: str) -> None:
     """Have a job go on without a host that shuts down, once its ranks have had their notice. Costs no budget."""
-    if job.stopping or job.unreconciled is not None or end_if_done(step, job) or let_go_done(step, job, host):
+    if _need_not_leave(step, job, host):
         return
     if not warning_signal.gives_notice(step, job, EndReason.HOST_SHUTDOWN, Related(host=host)):
         shut_down(step, job, Related(host=host))
