@@ -90,6 +90,11 @@ def logins(text: str, file: str | None = None) -> tuple[Login, ...]:
     for each in found:
         if not each.name or each.target.startswith("-") or re.search(r"\s", each.target):
             raise ConfigError(f"--hosts: {each.target!r} is no host.", fix="Name them as for ssh: --hosts a,b,c")
+        port = re.search(r":(\d*)\Z", each.target) if each.target.startswith(_URI) else None
+        if port is not None and not (0 < len(port[1]) < 6 and 0 < int(port[1]) < 1 << 16):
+            raise ConfigError(
+                f"--hosts: {each.target!r} has no port from 1 to 65535.", fix="Name it ssh://HOST:PORT."
+            )
     twice = next((each.name for each in found if [other.name for other in found].count(each.name) > 1), "")
     if twice:
         raise ConfigError(

@@ -73,6 +73,8 @@ def test_a_host_file_may_have_addresses_of_ipv6_and_ports() -> None:
         ("a,,b", "is no host"),
         ("-oProxyCommand=sh", "is no host"),
         ("a b", "is no host"),
+        ("ssh://u@a:99999", "has no port from 1 to 65535"),
+        ("ssh://a:", "has no port from 1 to 65535"),
         ("a,b,a", "names a twice"),
         ("ann@a,bob@a", "names a twice"),
         ("n[1-", "no host list"),
