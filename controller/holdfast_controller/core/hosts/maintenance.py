@@ -77,7 +77,7 @@ def on_cancel(step: Step, asked: MaintenanceCancelled) -> None:
         problem = f"No maintenance of {host.name} is planned."
         step.do(Refuse(asked.token, WrongState(problem, fix="See: holdfast host maintenance list")))
         return
-    _end(step, host, host.maintenance, asked.by, _cordoned_besides(host, host.maintenance))
+    _end(step, host, host.maintenance, asked.by, host.cordoned_besides)
     step.do(Reply(asked.token, host.name))
 
 
@@ -119,11 +119,12 @@ def _begin(step: Step, host: Host, plan: Maintenance) -> None:
 
 def _end(step: Step, host: Host, plan: Maintenance, by: str, why: str) -> None:
     step.timers.clear((HostTimer.MAINTENANCE, host.name))
+    besides = host.cordoned_besides
     step.emit(ev.MaintenanceEnded(host=host.name, at=step.now.wall, by=by, why=why))
     if not plan.begun:
         step.capacity_freed |= plan.drain
         return
-    if why and not _cordoned_besides(host, plan):
+    if why and not besides:
         step.emit(
             ev.HostCordoned(
                 host=host.name, at=step.now.wall, reason=f"not in service after its maintenance: {why}", by=by
@@ -135,21 +136,9 @@ def _end(step: Step, host: Host, plan: Maintenance, by: str, why: str) -> None:
         step.capacity_freed = True
 
 
-def _cordoned_besides(host: Host, plan: Maintenance) -> str:
-    """Why the host is cordoned beside its maintenance: it was before, or has been since; empty where it isn't."""
-    if plan.stays_cordoned:
-        return "it was before"
-    by_plan = (host.cordoned_by, host.cordon_reason) == (plan.by, plan.reason)
-    # Who drains it in its maintenance only says otherwise what becomes of its work.
-    is_drain = host.draining and host.cordoned_since == host.drain_since
-    if not plan.begun or not host.cordoned or not host.cordoned_by or by_plan or is_drain:
-        return ""
-    return f"{host.cordoned_by} has cordoned it since" + (f" ({host.cordon_reason})" if host.cordon_reason else "")
-
-
 def _unwell(step: Step, host: Host, plan: Maintenance) -> str:
     """Why a host is not put to work by itself; empty where nothing speaks against it."""
-    if besides := _cordoned_besides(host, plan):
+    if besides := host.cordoned_besides:
         return besides
     presence = step.cluster.presence_of(host.name)
     if host.lost or presence.session is None or presence.liveness is not Liveness.READY:

@@ -22,6 +22,8 @@ def schedulable_hosts(cluster: Cluster) -> list[Host]:
     if cluster.schedulable is None:
         found = cluster.schedulable = [host for host in cluster.hosts.values() if takes_work(cluster, host)]
         cluster.in_maintenance = [host for host in found if host.maintenance is not None]
+        planned = [host for host in cluster.hosts.values() if host.maintenance is not None]
+        cluster.coming_back = [host for host in planned if host.returns_at is not None]
     return cluster.schedulable
 
 

@@ -109,6 +109,8 @@ class Cluster:
     """The hosts that take work, as last found; None once a host, or its presence, has changed since."""
     in_maintenance: list[Host] = field(default_factory=list, compare=False)
     """Those of them that have a maintenance window, now or to come."""
+    coming_back: list[Host] = field(default_factory=list, compare=False)
+    """The hosts that take no work, as last found, until their maintenance is over, whose end is planned."""
     awaited_hosts: set[str] = field(default_factory=set)
     """Hosts that have not connected since this controller started, and still have time to."""
     listening_since: Mono = BOOT

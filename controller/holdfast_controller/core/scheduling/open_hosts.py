@@ -88,6 +88,19 @@ class OpenHosts:
         return [host for host in self.no_spares if host.name not in self.drains and host.name not in self.reserved]
 
     @cached_property
+    def coming_back(self) -> list[Host]:
+        """Hosts that are no spares and will take work once their maintenance is over, and that no one has reserved."""
+        cluster = self.cluster
+        if not cluster.coming_back or self.now is None or self.hosts is not cluster.schedulable:
+            return []
+        return [
+            host
+            for host in cluster.coming_back
+            if host.name not in cluster.spares
+            and not any(each.suits(host) for each in cluster.reservations.by_name.values())
+        ]
+
+    @cached_property
     def apart(self) -> dict[str, str]:
         """By host that is reserved: its kind, with the names of its reservations."""
         reserved = self.reserved

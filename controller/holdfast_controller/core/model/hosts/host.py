@@ -287,6 +287,26 @@ class Host:
             return False
         return not self.cordoned and not self.going_down
 
+    @property
+    def cordoned_besides(self) -> str:
+        """Why it is cordoned beside its maintenance: it was before, or has been since; empty where it isn't."""
+        plan = self.maintenance
+        if plan is not None and plan.stays_cordoned:
+            return "it was before"
+        by_plan = plan is not None and (self.cordoned_by, self.cordon_reason) == (plan.by, plan.reason)
+        # Who drains it in its maintenance only says otherwise what becomes of its work.
+        is_drain = self.draining and self.cordoned_since == self.drain_since
+        if plan is None or not plan.begun or not self.cordoned or not self.cordoned_by or by_plan or is_drain:
+            return ""
+        why = f" ({self.cordon_reason})" if self.cordon_reason else ""
+        return f"{self.cordoned_by} has cordoned it since{why}"
+
+    @property
+    def returns_at(self) -> Wall | None:
+        """When its maintenance, which has begun, is planned to end and it takes work again; else None."""
+        plan = self.maintenance
+        return plan.end if plan is not None and plan.begun and not self.cordoned_besides else None
+
     def gpu_problems(self) -> dict[str, str]:
         """Problem of each GPU that isn't well, by UUID."""
         found = {gpu.uuid: gpu.problem for gpu in self.inventory.gpus if gpu.problem}

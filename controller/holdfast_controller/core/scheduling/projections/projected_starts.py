@@ -160,6 +160,8 @@ class ProjectedStarts:
         if self._ends is None or self._known_at != cluster.sequence:
             self._ends, self._known_at = Ends(cluster, now, self.step.policies.loan_s), cluster.sequence
         hosts = self.open_hosts.of(job, self.all_hosts)
+        if coming_back := self.open_hosts.coming_back:
+            hosts = [*hosts, *coming_back]
         outlook = Outlook(self._ends.held(job), hosts if job.gang.anywhere else may_have(job.gang, hosts))
         for other, start in self._imminent:
             outlook.book(other.gang, start.places, ends_at(cluster, other, now))

@@ -1,7 +1,8 @@
 """Projection: when and where a waiting job will fit, by the estimated ends of what runs now.
 
-What comes free when is known from ``expected_ends``. The time that starting and stopping take is not in it. What no
-estimate says anything of, such as a host that is given back by hand, never comes free in a projection.
+What comes free when is known from ``expected_ends``. The time that starting and stopping take is not in it. Hosts in
+maintenance are there from its planned end on. What no estimate says anything of, such as a host that is given back by
+hand, never comes free in a projection.
 """
 
 from __future__ import annotations
@@ -24,21 +25,23 @@ from holdfast_controller.core.scheduling.projections.expected_ends import (
     Ends,
     Held,
     Room,
-    capacity_times_of,
 )
 
 
 class Needed(NamedTuple):
-    """A job that has to end for another to start, and when that is expected, by which kind of estimate."""
+    """A job that has to end for another to start, and when that is expected, by which kind of estimate.
+
+    Without a kind it is a host whose maintenance has to.
+    """
 
     at: float
-    job_id: str
-    basis: Basis
+    name: str
+    basis: Basis | None
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A waiting job's projected start, its places then, and the jobs that have to end for it: the last one last."""
+    """A waiting job's projected start, its places then, and what has to end for it: the last one last."""
 
     at: Wall
     places: tuple[Place, ...]
@@ -148,7 +151,7 @@ class Outlook:
         capacity_times = held.capacity_times(pool, self.hosts)
         for name, booked in self._booked.items():
             if booked and name in capacity_times:
-                capacity_times[name] = capacity_times_of(pool, held.free[name], held.shares[name], booked)
+                capacity_times[name] = held.capacity_times_on(name, pool, booked)
         return Room(capacity_times)
 
     def _capacity(self, host: Host, own: frozenset[str], at: float) -> HostCapacity:
@@ -157,7 +160,7 @@ class Outlook:
         return left.beside(taken) if taken else left
 
     def _needed(self, found: Plan, since: float, at: float) -> tuple[Needed, ...]:
-        """The jobs that have to end on the hosts of a plan between the two times, and the kind of their estimate."""
+        """The jobs, and the maintenance, that have to end on the hosts of a plan between the two times."""
         names = {place.host for place in found.places}
         on = {job_of(key) for name in names for _, key, _ in self.held.shares[name]}
         needed = {
@@ -167,6 +170,7 @@ class Outlook:
         }
         booked = (booked for name in names for booked in self._booked.get(name, ()) if since < booked.until <= at)
         needed |= {Needed(each.until, each.job_id, each.basis) for each in booked if each.basis is not None}
+        needed |= {Needed(back, name, None) for name in names if since < (back := self.held.returns(name)) <= at}
         return tuple(sorted(needed, key=lambda each: each[:2]))
 
 

@@ -22,8 +22,9 @@ _SOURCES = {
     Basis.DECLARED: ("the declared duration of {}", "declared durations of {}"),
     Basis.LEARNED: ("how long earlier runs of {} took", "how long earlier runs of {} took"),
     Basis.TIMEOUT: ("the timeout of {}", "timeouts of {}"),
+    None: ("the planned end of maintenance on {}", "planned ends of maintenance on {}"),
 }
-"""The source of an estimate, of one job and of several."""
+"""The source of an estimate, of one and of several."""
 SOON_S = 60.0
 """An expected start that is nearer is given without a time: it would be that of now."""
 
@@ -39,7 +40,7 @@ def expected_start(start: Start, job: Job, now: Now) -> str:
         # The minute before would be no bound.
         at = minute(Wall(math.ceil(start.at / 60) * 60), now)
         last = start.waits_for[-1]
-        why = f"when {last.job_id} runs out of time" if last.at == start.at else f"from {_sources(start)}"
+        why = f"when {last.name} runs out of time" if last.at == start.at else f"from {_sources(start)}"
         words = f"expected to start by {at} at the latest, {why}"
     else:
         when = f"about {minute(start.at, now)}" if start.at - now.wall >= SOON_S else "within a minute"
@@ -63,14 +64,18 @@ def _is_bound(start: Start) -> bool:
 
 
 def _sources(start: Start) -> str:
-    by_basis: dict[Basis, list[str]] = {basis: [] for basis in Basis}
+    by_basis: dict[Basis | None, list[str]] = {basis: [] for basis in _SOURCES}
     for each in start.waits_for:
-        by_basis[each.basis].append(each.job_id)
+        by_basis[each.basis].append(each.name)
     return " and ".join(
-        _SOURCES[basis][len(names) > 1].format(names[0] if len(names) == 1 else f"{len(names)} jobs")
+        _SOURCES[basis][len(names) > 1].format(names[0] if len(names) == 1 else _so_many(len(names), basis))
         for basis, names in by_basis.items()
         if names
     )
+
+
+def _so_many(number: int, basis: Basis | None) -> str:
+    return f"{number} {'hosts' if basis is None else 'jobs'}"
 
 
 def shorter_run(cluster: Cluster, job: Job, now: Now) -> str:
