@@ -122,7 +122,7 @@ class Play:
     def run(self) -> Account:
         """To the last job's end."""
         coming = list(reversed(self.trace.requests))
-        while coming or self.ends:
+        while coming or self.ends or len(self.cluster.queue):
             self._drop_stale()
             times = [self.ends[0][0]] if self.ends else []
             times += [self.saves[0][0]] if self.saves else []

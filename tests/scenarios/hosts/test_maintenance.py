@@ -5,13 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.scenarios.queue_stories import finish, job_of, placed
-from tests.scenarios.scheduling.test_projected_starts import QUIET, lasting, why
 from tests.scenarios.world import World, gang, inventory
-
-from holdfast_controller.core.model.job_state import JobState
-from holdfast_controller.core.model.run_times import Backfill
-from holdfast_controller.core.step.step import Policies
 
 HOUR = 3600.0
 
@@ -151,46 +145,3 @@ def test_the_wall_clock_decides_though_it_is_set() -> None:
     world.jumped -= HOUR
     assert world.wait(120, beating=["host-0"]) == ["clock leapt by -3600 s"]
     assert "host-0 maintenancebegan" in world.wait(HOUR, beating=["host-0"])
-
-
-# --- Hosts that come back from maintenance ------------------------------------------------------------------------
-
-
-def waits_for_maintenance(policies: Policies = QUIET, end: float | None = 3 * HOUR) -> World:
-    """One of two hosts is in maintenance, and a gang waits for both."""
-    world = World(hosts=2, policies=policies)
-    world.maintain("host-0", None, end)
-    world.submit("both", lasting(2, workers=2))
-    return world
-
-
-@pytest.mark.parametrize("backfill", [Backfill.PROJECTED, Backfill.LOAN])
-def test_job_that_ends_before_a_host_is_back_passes_the_gang_that_waits_for_it(backfill: Backfill) -> None:
-    world = waits_for_maintenance(dataclasses.replace(QUIET, backfill=backfill))
-    assert placed(world.submit("short", lasting(2)))
-    world.run("short")
-    world.wait(2 * HOUR, beating=["host-0", "host-1"])
-    finish(world, "short")
-    world.wait(HOUR + 60, beating=["host-0", "host-1"])
-    assert job_of(world, "both").state is JobState.PENDING
-
-
-def test_one_that_lasts_until_after_that_waits_behind_the_gang() -> None:
-    world = waits_for_maintenance()
-    assert not placed(world.submit("long", lasting(4)))
-
-
-def test_start_after_maintenance_says_that_it_rests_on_its_planned_end() -> None:
-    world = waits_for_maintenance()
-    assert "expected to start about " in why(world, "both")
-    assert why(world, "both").endswith(", from the planned end of maintenance on host-0")
-
-
-@pytest.mark.parametrize("besides", [False, True])
-def test_host_that_is_not_known_to_come_back_gives_no_start(besides: bool) -> None:
-    world = waits_for_maintenance(end=3 * HOUR if besides else None)
-    if besides:
-        world.wait(1)
-        world.cordon("host-0", "a broken fan")
-    assert not placed(world.submit("short", lasting(1)))
-    assert "expected to start" not in why(world, "both")

@@ -8,6 +8,7 @@ the jobs of all others alike, however far ahead that is: they count on them.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.hosts.reservations import Reservation, Whose
 from holdfast_controller.core.model.hosts.spares import closed_to, spares_kept
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.scheduling.absences import Absence, Absences, Cause
 from holdfast_controller.core.scheduling.backfill import Admitted, Reservations, admitted_hosts
 from holdfast_controller.core.scheduling.host_reservations import chosen_hosts
 from holdfast_controller.core.scheduling.placement import Plan
@@ -52,9 +54,11 @@ class OpenHosts:
         """By host: when a drain begins that is planned."""
         some = cluster.in_maintenance if hosts is cluster.schedulable else hosts
         planned = [(host.name, host.maintenance) for host in some if host.maintenance is not None]
-        if planned and now is not None:
+        self.planned = {name: plan for name, plan in planned if not plan.begun}
+        """By host: its maintenance that has yet to begin."""
+        if self.planned and now is not None:
             soon = now.wall_in(AHEAD_S)
-            self.drains = {name: m.start for name, m in planned if m.drain and not m.begun and m.start <= soon}
+            self.drains = {name: m.start for name, m in self.planned.items() if m.drain and m.start <= soon}
         self.any_reserved = bool(cluster.reservations.by_name)
         self._own: dict[Whose, str] = {}
         """By project and owner: the names of their reservations, as far as they were asked for."""
@@ -181,6 +185,31 @@ class OpenHosts:
         """The hosts that are reserved for such jobs now, and open to it: another may begin too soon."""
         begun = self.begun_for(job)
         return self.of(job, begun.hosts) if begun.hosts else []
+
+    @cached_property
+    def with_absent(self) -> list[Host]:
+        """The hosts that are no spares, and those that will be back: a start may be projected there."""
+        return [*self.no_spares, *self.coming_back] if self.coming_back else self.no_spares
+
+    def absences(self, job: Job) -> Absences:
+        """When a job may not start on hosts that are ``with_absent``, though they are there before or after."""
+        now, found = self.now, dict[str, list[Absence]]()
+        if now is None or not (self.planned or self.reserved or self.coming_back):
+            return found
+        lasts_s = ends_at(self.cluster, job, now) - now.wall
+        is_spot, own = job.gang.strategy is Strategy.SPOT, {job.places[index].host for index in job.reserved}
+        for host in self.coming_back:
+            found[host.name] = [Absence(-math.inf, host.returns_at or math.inf, Cause.MAINTENANCE)]
+        for name, plan in self.planned.items():
+            if name not in own:
+                ahead_s = min(lasts_s, AHEAD_S) if plan.drain and not is_spot else 0.0
+                found[name] = [Absence(plan.start - ahead_s, plan.end or math.inf, Cause.MAINTENANCE)]
+        for name, reservations in ({} if is_spot else self.reserved).items():
+            others = [each for each in reservations if not each.is_for(job.whose)] if name not in own else []
+            if others:
+                reserved = [Absence(each.start - lasts_s, each.end, Cause.RESERVATION) for each in others]
+                found.setdefault(name, []).extend(reserved)
+        return found
 
     def begun_for(self, job: Job) -> Begun:
         """The hosts that are reserved for such jobs now."""

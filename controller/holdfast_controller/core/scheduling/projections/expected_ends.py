@@ -154,8 +154,6 @@ class Held:
         """By host: when each share comes free, the earliest first."""
         self._free_at: dict[str, list[float]] = {}
         """By host: when its shares come free, without those that never do."""
-        self._away: dict[str, float] = {}
-        """By host that is in maintenance: when that ends; nothing fits there before."""
         self._looked_at: dict[int, list[Host]] = {}
         """The lists of hosts that were noted, which are kept."""
         self._known: dict[tuple[str, int], HostCapacity] = {}
@@ -179,9 +177,6 @@ class Held:
                 held.sort(key=_first)
             self.shares[host.name] = held
             self._free_at[host.name] = [at for at, *_ in held if at < math.inf]
-            if host.maintenance is not None and (back := host.returns_at) is not None:
-                self._away[host.name] = back
-                self._free_at[host.name].append(back)
 
     def times(self, hosts: list[Host]) -> list[float]:
         """The times at which something comes free on one of these hosts, the earliest first."""
@@ -203,24 +198,11 @@ class Held:
         """The same by host."""
         known = self._known_times.setdefault((pool.gpus, pool.cpus, pool.memory_mb), {})
         for host in [host for host in hosts if host.name not in known]:
-            known[host.name] = self.capacity_times_on(host.name, pool)
+            known[host.name] = capacity_times_of(pool, self.free[host.name], self.shares[host.name])
         return {host.name: known[host.name] for host in hosts}
-
-    def capacity_times_on(self, name: str, pool: Pool, booked: Sequence[Booked] = ()) -> CapacityTimes:
-        """The same of one host, some of which is booked."""
-        found = capacity_times_of(pool, self.free[name], self.shares[name], booked)
-        if (back := self._away.get(name)) is not None:
-            return [(max(at, back), workers) for at, workers in found]
-        return found
-
-    def returns(self, name: str) -> float:
-        """When a host comes back from maintenance; infinitely long ago for one that is there."""
-        return self._away.get(name, -math.inf)
 
     def capacity(self, host: Host, own: frozenset[str], at: float) -> HostCapacity:
         """The free capacity of a host once all shares are gone that are expected to be, and a job's ``own``."""
-        if self._away and at < self.returns(host.name):
-            return HostCapacity(host.name, cpus=0, memory_mb=0, slots=0, gpus=[])
         held = self.shares[host.name]
         gone = bisect.bisect_right(held, at, key=_first)
         if not gone and not own:

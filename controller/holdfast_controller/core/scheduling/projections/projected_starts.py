@@ -159,10 +159,9 @@ class ProjectedStarts:
         cluster, now = self.step.cluster, self.step.now
         if self._ends is None or self._known_at != cluster.sequence:
             self._ends, self._known_at = Ends(cluster, now, self.step.policies.loan_s), cluster.sequence
-        hosts = self.open_hosts.of(job, self.all_hosts)
-        if coming_back := self.open_hosts.coming_back:
-            hosts = [*hosts, *coming_back]
-        outlook = Outlook(self._ends.held(job), hosts if job.gang.anywhere else may_have(job.gang, hosts))
+        hosts = self.open_hosts.with_absent
+        hosts = hosts if job.gang.anywhere else may_have(job.gang, hosts)
+        outlook = Outlook(self._ends.held(job), hosts, self.open_hosts.absences)
         for other, start in self._imminent:
             outlook.book(other.gang, start.places, ends_at(cluster, other, now))
         for kept in self._kept if beside_kept else ():

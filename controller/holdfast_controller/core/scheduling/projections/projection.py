@@ -1,14 +1,15 @@
 """Projection: when and where a waiting job will fit, by the estimated ends of what runs now.
 
-What comes free when is known from ``expected_ends``. The time that starting and stopping take is not in it. Hosts in
-maintenance are there from its planned end on. What no estimate says anything of, such as a host that is given back by
-hand, never comes free in a projection.
+What comes free when is known from ``expected_ends``. The time that starting and stopping take is not in it. Hosts are
+there again once maintenance that is planned, or another's reservation, is over. What no estimate says anything of, such
+as a host that is given back by hand, never comes free in a projection.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,24 +20,27 @@ from holdfast_controller.core.model.hosts.capacity import HostCapacity
 from holdfast_controller.core.model.hosts.host import Host, Place, job_of
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Basis
+from holdfast_controller.core.scheduling.absences import Absences, Cause, first_open, is_absent
+from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.projections.expected_ends import (
     Booked,
     Ends,
     Held,
     Room,
+    capacity_times_of,
 )
 
 
 class Needed(NamedTuple):
     """A job that has to end for another to start, and when that is expected, by which kind of estimate.
 
-    Without a kind it is a host whose maintenance has to.
+    Or a host, and the cause of its absence.
     """
 
     at: float
     name: str
-    basis: Basis | None
+    basis: Basis | Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +58,14 @@ class Outlook:
 
     held: Held
     hosts: list[Host]
+    absences: Callable[[Job], Absences] = lambda _: {}
+    """When a job may not start on some of them."""
     looked_at: int = 0
     """Hosts that were looked at so far, each once for a job's bound and once for each plan that it is in."""
     _booked: dict[str, list[Booked]] = field(default_factory=dict)
     """By host."""
+    _absences: dict[str, Absences] = field(default_factory=dict)
+    """By job."""
 
     def __post_init__(self) -> None:
         self.held.look_at(self.hosts)
@@ -74,7 +82,7 @@ class Outlook:
         return self._search(job, since)[0]
 
     def _search(self, job: Job, since: float) -> tuple[Start | None, Mapping[str, float]]:
-        turns = self._turns(since)
+        turns = self._turns(job, since)
         bound, opens = self._bound(job, since)
         low = high = bisect.bisect_left(turns, bound)
         if high == len(turns):
@@ -91,15 +99,21 @@ class Outlook:
             else:
                 low = middle + 1
         at = turns[high]
-        return Start(Wall(at), found.places, self._needed(found, since, at)), opens
+        return Start(Wall(at), found.places, self._needed(job, found, since, at)), opens
 
-    def _turns(self, since: float) -> list[float]:
-        """The times from ``since`` on at which something comes free."""
+    def _turns(self, job: Job, since: float) -> list[float]:
+        """The times from ``since`` on at which something comes free, or a host comes back."""
         times = self.held.times(self.hosts)
-        booked = {each.until for on_host in self._booked.values() for each in on_host}
-        if not booked:
+        more = {each.until for on_host in self._booked.values() for each in on_host}
+        more |= {each.before for on_host in self._absences_of(job).values() for each in on_host}
+        if not more:
             return [since, *times[bisect.bisect_right(times, since) :]]
-        return [since, *sorted(at for at in booked.union(times) if at > since)]
+        return [since, *sorted(at for at in more.union(times) if since < at < math.inf)]
+
+    def _absences_of(self, job: Job) -> Absences:
+        if job.id not in self._absences:
+            self._absences[job.id] = self.absences(job)
+        return self._absences[job.id]
 
     def plan(self, job: Job, at: float, opens: Mapping[str, float] | None = None) -> Plan | None:
         """The placement of a job at that time; None where it doesn't fit.
@@ -107,6 +121,8 @@ class Outlook:
         ``opens`` is the time of each host before which none of its workers fits there.
         """
         hosts = self.hosts if opens is None else [host for host in self.hosts if opens[host.name] <= at]
+        if absences := self._absences_of(job):
+            hosts = [host for host in hosts if not is_absent(absences.get(host.name, ()), at)]
         self.looked_at += len(hosts)
         found = plan_job(job, hosts, lambda host, own: self._capacity(host, own, at))
         return found if isinstance(found, Plan) else None
@@ -137,21 +153,26 @@ class Outlook:
             # What it holds itself is free to it.
             return since, {host.name: since for host in self.hosts}
         pools = [pool for pool in job.gang.pools if pool.replicas]
-        found = [self._room(pool) for pool in pools]
+        found = [self._room(pool, self._absences_of(job), since) for pool in pools]
         bound = max(each.first(pool.replicas) for each, pool in zip(found, pools, strict=True))
         if len(found) == 1:
             return max(bound, since), found[0].opens
         opens = {host.name: min(each.opens[host.name] for each in found) for host in self.hosts}
         return max(bound, since), opens
 
-    def _room(self, pool: Pool) -> Room:
+    def _room(self, pool: Pool, absences: Absences, since: float) -> Room:
         held = self.held
-        if not any(self._booked.values()):
+        if not absences and not any(self._booked.values()):
             return held.room(pool, self.hosts)
         capacity_times = held.capacity_times(pool, self.hosts)
         for name, booked in self._booked.items():
             if booked and name in capacity_times:
-                capacity_times[name] = held.capacity_times_on(name, pool, booked)
+                capacity_times[name] = capacity_times_of(pool, held.free[name], held.shares[name], booked)
+        for name in absences.keys() & capacity_times.keys():
+            back = first_open(absences[name], since)
+            capacity_times[name] = [
+                (max(at, back), workers) for at, workers in capacity_times[name] if back < math.inf
+            ]
         return Room(capacity_times)
 
     def _capacity(self, host: Host, own: frozenset[str], at: float) -> HostCapacity:
@@ -159,8 +180,8 @@ class Outlook:
         taken = [(each.pool, each.place) for each in self._booked.get(host.name, ()) if each.until > at]
         return left.beside(taken) if taken else left
 
-    def _needed(self, found: Plan, since: float, at: float) -> tuple[Needed, ...]:
-        """The jobs, and the maintenance, that have to end on the hosts of a plan between the two times."""
+    def _needed(self, job: Job, found: Plan, since: float, at: float) -> tuple[Needed, ...]:
+        """The jobs and absences that have to end on the hosts of a plan between the two times."""
         names = {place.host for place in found.places}
         on = {job_of(key) for name in names for _, key, _ in self.held.shares[name]}
         needed = {
@@ -170,7 +191,8 @@ class Outlook:
         }
         booked = (booked for name in names for booked in self._booked.get(name, ()) if since < booked.until <= at)
         needed |= {Needed(each.until, each.job_id, each.basis) for each in booked if each.basis is not None}
-        needed |= {Needed(back, name, None) for name in names if since < (back := self.held.returns(name)) <= at}
+        absent = ((each, name) for name in names for each in self._absences_of(job).get(name, ()))
+        needed |= {Needed(each.before, name, each.cause) for each, name in absent if since < each.before <= at}
         return tuple(sorted(needed, key=lambda each: each[:2]))
 
 
@@ -186,7 +208,7 @@ def most_forecast(hosts: list[Host]) -> int:
 
 
 def forecast(
-    cluster: Cluster, first: Sequence[Job], hosts: list[Host], now: Now, loan_s: float
+    cluster: Cluster, first: Sequence[Job], open_hosts: OpenHosts, now: Now, loan_s: float
 ) -> dict[str, Start]:
     """The projected starts of the first jobs of a queue, none of which delays one ahead of it: for views alone.
 
@@ -196,7 +218,8 @@ def forecast(
     if not first:
         return found
     supported = cluster.run_times.supported
-    outlook = Outlook(Ends(cluster, now, loan_s, supported).held(first[0]), hosts)
+    held = Ends(cluster, now, loan_s, supported).held(first[0])
+    outlook = Outlook(held, open_hosts.with_absent, open_hosts.absences)
     for job in first:
         start = outlook.earliest(job, now.wall)
         if start is not None:

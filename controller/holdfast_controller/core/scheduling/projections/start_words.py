@@ -13,16 +13,18 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Basis
+from holdfast_controller.core.scheduling.absences import Cause
 from holdfast_controller.core.scheduling.open_hosts import ends_at, own_words
 from holdfast_controller.core.scheduling.projections.projection import Start
 
 TYPING_S = 60.0
 """The option says so much less than there is time for: it has to be typed."""
-_SOURCES = {
+_SOURCES: dict[Basis | Cause, tuple[str, str]] = {
     Basis.DECLARED: ("the declared duration of {}", "declared durations of {}"),
     Basis.LEARNED: ("how long earlier runs of {} took", "how long earlier runs of {} took"),
     Basis.TIMEOUT: ("the timeout of {}", "timeouts of {}"),
-    None: ("the planned end of maintenance on {}", "planned ends of maintenance on {}"),
+    Cause.MAINTENANCE: ("the planned end of maintenance on {}", "planned ends of maintenance on {}"),
+    Cause.RESERVATION: ("the end of the reservation of {}", "ends of reservations of {}"),
 }
 """The source of an estimate, of one and of several."""
 SOON_S = 60.0
@@ -64,7 +66,7 @@ def _is_bound(start: Start) -> bool:
 
 
 def _sources(start: Start) -> str:
-    by_basis: dict[Basis | None, list[str]] = {basis: [] for basis in _SOURCES}
+    by_basis: dict[Basis | Cause, list[str]] = {basis: [] for basis in _SOURCES}
     for each in start.waits_for:
         by_basis[each.basis].append(each.name)
     return " and ".join(
@@ -74,8 +76,8 @@ def _sources(start: Start) -> str:
     )
 
 
-def _so_many(number: int, basis: Basis | None) -> str:
-    return f"{number} {'hosts' if basis is None else 'jobs'}"
+def _so_many(number: int, basis: Basis | Cause) -> str:
+    return f"{number} {'jobs' if isinstance(basis, Basis) else 'hosts'}"
 
 
 def shorter_run(cluster: Cluster, job: Job, now: Now) -> str:

@@ -76,8 +76,7 @@ class QueueView:
         if self.now is None:
             return {}
         first = [self.cluster.jobs.whole[name] for name in self._projected]
-        hosts = [*self.open_hosts.open_to_all, *self.open_hosts.coming_back]
-        return forecast(self.cluster, first, hosts, self.now, self.loan_s)
+        return forecast(self.cluster, first, self.open_hosts, self.now, self.loan_s)
 
     @cached_property
     def _projected(self) -> dict[str, None]:
