@@ -65,6 +65,8 @@ class Cluster:
     """By shape of gangs that fit ahead of their turn but for the time that they take: when they have to end."""
     promised: dict[str, Wall] = field(default_factory=dict)
     """By waiting job: its first projected start. Not in the log: a controller that starts projects again."""
+    unprojected: dict[str, Mono] = field(default_factory=dict)
+    """By waiting job whose start can't be projected: since when. Not in the log either."""
     spares: dict[str, str] = field(default_factory=dict)
     """By host that is kept back for jobs that lose one: the rule that says so, as of the last pass over the queue."""
     machine_types: tuple[MachineType, ...] = ()

@@ -164,14 +164,15 @@ class PassState:
         """The free capacity of a host for the job being served."""
         return self.reservations.limit(self.booked.limit(self.free.without(host, without), host), host)
 
-    def _plan_backfill(self, job: Job, *, beside: bool) -> Plan | None:
+    def _plan_backfill(self, job: Job, until: Wall, *, beside: bool) -> Plan | None:
         """The placement of a job on free hosts; with ``beside`` on none that a projected start needs."""
         if not self._may_borrow(job):
             return None
         self.kept.project()
         closed = self.closed | self.kept.claimed | (self.kept.hosts if beside else set())
         hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in closed]
-        found = plan_job(job, hosts, lambda host, own: self.kept.whole.limit(self.free.without(host, own), host))
+        limit = self.kept.limit(until)
+        found = plan_job(job, hosts, lambda host, own: limit(self.free.without(host, own), host))
         return found if isinstance(found, Plan) else None
 
     def _may_borrow(self, job: Job) -> bool:

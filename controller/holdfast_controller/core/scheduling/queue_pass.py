@@ -72,7 +72,10 @@ def place_queue(step: Step) -> None:
     step.cluster.unplaceable = look.unplaceable & look.reserved
     step.cluster.unlendable, step.cluster.too_long = look.unlendable, look.too_long
     look.make_up()
-    step.cluster.promised = {name: at for name, at in step.cluster.promised.items() if name in step.cluster.queue}
+    look.note_unprojected()
+    queue = step.cluster.queue
+    step.cluster.promised = {name: at for name, at in step.cluster.promised.items() if name in queue}
+    step.cluster.unprojected = {name: at for name, at in step.cluster.unprojected.items() if name in queue}
 
 
 class _Look(PassState):
@@ -82,6 +85,12 @@ class _Look(PassState):
         """Make up for jobs' own spares that are gone, with what is left."""
         if self.step.cluster.sparing:
             make_up(self.step, self.open_hosts, self._capacity_of)
+
+    def note_unprojected(self) -> None:
+        """Note since when no start can be projected, though no one behind has asked for room yet."""
+        is_whole = len(self.hosts) == len(self.step.cluster.hosts)
+        if self.first and self.by_time and (self.step.cluster.unprojected or not is_whole):
+            self.kept.project()
 
     def passes_over(self, job: Job, line: str) -> bool:
         """Whether a job needn't be served: it is bound to wait, as one like it ahead of it in its line does."""
@@ -214,8 +223,9 @@ class _Look(PassState):
             return False
         late = NEVER
         for beside in (False, True):
-            found = self._plan_backfill(job, beside=beside)
+            found = self._plan_backfill(job, until, beside=beside)
             if found is None:
+                late = max(late, self.kept.passable) if until > self.kept.passable else late
                 break
             delayed = self.kept.delayed_by(job, found, until)
             if delayed is None:
@@ -238,7 +248,7 @@ class _Look(PassState):
         self.kept.project()
         closed = self.closed | self.kept.claimed
         hosts = [host for host in self.open_hosts.of(job, self._backfillable(job)) if host.name not in closed]
-        coming = self.preemption.coming(job, hosts, self.kept.whole.limit)
+        coming = self.preemption.coming(job, hosts, self.kept.limit(until))
         late = NEVER if coming is None else self.kept.delayed_by(job, coming, until)
         if coming is None or late is not None:
             self.backfills_in_vain += 1

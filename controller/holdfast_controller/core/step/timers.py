@@ -34,7 +34,8 @@ class JobTimer(enum.StrEnum):
     LOAN = "loan"
     """A start out of turn has lasted long enough to be taken back, or a job's ``no_claim_before`` has come."""
     OVERDUE = "overdue"
-    """A waiting job should have started some minutes ago, and loans give way to it from now on."""
+    """A waiting job should have started some minutes ago, and loans give way to it from now on; or its start can't be
+    projected, and longer jobs pass it from now on."""
     CLAIM = "claim"
     """Jobs that borrow what a waiting job's project is guaranteed have run for long enough to give way to it."""
     UNDERUSE = "underuse"

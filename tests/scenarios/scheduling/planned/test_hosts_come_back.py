@@ -8,6 +8,7 @@ import random
 
 import pytest
 from bench.fleet.reactor import EPOCH
+from tests.scenarios.hosts.test_faulty_gpus import XID_95, faulty
 from tests.scenarios.queue_stories import finish, job_of, placed
 from tests.scenarios.scheduling.test_projected_starts import QUIET, Watched, lasting, why
 from tests.scenarios.world import World
@@ -105,6 +106,47 @@ def test_a_revocable_gang_starts_though_a_drain_is_near() -> None:
     world = World(hosts=2, policies=QUIET)
     world.maintain("host-0", HOUR, 2 * HOUR)
     assert placed(world.submit("spot", lasting(3, workers=2, strategy=Strategy.SPOT)))
+
+
+# --- What no one knows the end of ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broken", ["cordoned", "lost", "with a faulty GPU"])
+def test_the_longer_a_start_is_unknown_the_longer_the_jobs_that_pass(broken: str) -> None:
+    others = [f"host-{number}" for number in range(1, 4)]
+    world = World(hosts=4, policies=QUIET)
+    if broken == "cordoned":
+        world.cordon("host-0")
+    elif broken == "lost":
+        world.hang_up("host-0")
+        world.wait(300, beating=others)
+    else:
+        world.join("host-0", faulty("host-0", XID_95))
+    world.submit("gang", lasting(3, workers=4))
+    tries = [world.submit(f"early-{hours}", lasting(hours)) for hours in (1, 24)]
+    assert not any(map(placed, tries))
+    told = world.wait(HOUR / 24 + 120, beating=others)
+    assert [words.split()[0] for words in placed(told)] == ["early-1"]
+    told = world.wait(HOUR, beating=others)
+    assert [words.split()[0] for words in placed(told)] == ["early-24"]
+
+
+def test_once_the_host_is_back_no_one_delays_the_gang_any_more() -> None:
+    others = ["host-1"]
+    world = World(hosts=2, policies=QUIET)
+    world.cordon("host-0")
+    world.submit("gang", lasting(3, workers=2))
+    world.wait(HOUR, beating=others)
+    assert placed(world.submit("short", lasting(2)))
+    world.run("short")
+    world.uncordon("host-0")
+    assert why(world, "gang").endswith("declared duration of short")
+    assert not placed(world.submit("longer", lasting(3)))
+    assert placed(world.submit("as-long", lasting(2)))
+    assert not world.cluster.unprojected
+
+
+# --- The promise --------------------------------------------------------------------------------------------------
 
 
 class Maintained(Watched):

@@ -1,15 +1,19 @@
 """The projected starts that one pass over the queue keeps: of the first job that waits for each part of the hosts.
 
-A job behind them may have free hosts if it delays none of these starts. What a waiting job could use whose start can't
-be projected, or is overdue, is kept for it whole, as ``backfill`` has it.
+A job behind them may have free hosts if it delays none of these starts. What a waiting job could use that is overdue is
+kept for it whole, as ``backfill`` has it. So, at first, is that of a job whose start can't be projected, since it needs
+a host that is lost or under repair: the longer that has been so, the longer the jobs that pass (``PASSES``).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.hosts.capacity import HostCapacity
 from holdfast_controller.core.model.hosts.host import Host, Place
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Backfill
@@ -26,8 +30,13 @@ MOST_LOOKED_AT = 30_000
 """Hosts that one pass looks at for projected starts, each once for a plan; then what waits is kept whole."""
 MOST_ALIKE = 8
 """Jobs of one shape that are looked at; what the last of them and those behind it could use is kept whole."""
+PASSES = 24.0
+"""Jobs that are expected to end within so many times as long as a start could not be projected pass the job."""
+LOOK_S = 60.0
+"""The shortest time until more may pass it."""
 MOST_STARTS = 8
 """Starts that are kept in one pass; what jobs further back could use is kept for them whole."""
+ALWAYS = Wall(math.inf)
 
 
 @dataclass
@@ -48,7 +57,11 @@ class ProjectedStarts:
     open_hosts: OpenHosts
     preemption: Preemption
     whole: Reservations = field(init=False)
-    """What is kept for jobs without a projected start."""
+    """What is kept for jobs without a projected start that no one passes."""
+    _unknown: Reservations = field(init=False)
+    """The same for those whose start can't be projected."""
+    passable: Wall = ALWAYS
+    """Jobs that are expected to end by then pass all of the latter."""
     _outlooks: list[Outlook] = field(default_factory=list)
     _waiting: list[Job] = field(default_factory=list)
     """Jobs that wait, of which some may yet have a projected start."""
@@ -74,6 +87,7 @@ class ProjectedStarts:
 
     def __post_init__(self) -> None:
         self.whole, self._headed = self.open_hosts.reservations(), self.open_hosts.reservations()
+        self._unknown = self.open_hosts.reservations()
 
     @property
     def all_hosts(self) -> list[Host]:
@@ -129,12 +143,28 @@ class ProjectedStarts:
             self._covered.add(self.open_hosts.shape(job))
             self._headed.reserve(job.gang, self.all_hosts, closed)
             if start is None:
-                self.whole.reserve(job.gang, self.all_hosts, closed)
+                kept = self._passed_in_time(job) if may_be_kept else self.whole
+                kept.reserve(job.gang, self.all_hosts, closed)
                 continue
+            self.step.cluster.unprojected.pop(job.id, None)
             if self._is_overdue(job, start):
                 self.claimed.update(host.name for host in outlook.hosts)
             self._kept.append(_Kept(job, start.at, start.places, outlook))
         self._waiting = []
+
+    def _passed_in_time(self, job: Job) -> Reservations:
+        """The reservations for a job whose start can't be projected: some pass it, and more as time goes by."""
+        now = self.step.now
+        waited_s = now.mono - self.step.cluster.unprojected.setdefault(job.id, now.mono)
+        self.passable = min(self.passable, now.wall_in(PASSES * waited_s))
+        self.step.timers.set((JobTimer.OVERDUE, job.id), now.mono_in(max(LOOK_S, waited_s / 10)))
+        return self._unknown
+
+    def limit(self, until: Wall) -> Callable[[HostCapacity, Host], HostCapacity]:
+        """The part of a host's free capacity that a job may have until then which passes those ahead of it."""
+        if until <= self.passable:
+            return self.whole.limit
+        return lambda left, host: self._unknown.limit(self.whole.limit(left, host), host)
 
     def _claim(self, job: Job, names: set[str]) -> None:
         self.claimed |= names
