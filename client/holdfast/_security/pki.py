@@ -7,9 +7,7 @@ Uses ``cryptography``, so an agent never imports this.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import os
 import tempfile
 from collections.abc import Collection
 from pathlib import Path
@@ -24,6 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import certificate, server_names
 from holdfast._security.certificate import BACKDATED_S
+from holdfast._security.replacing import write as write
 from holdfast._security.tls import HOST_NAME, TlsFiles
 from holdfast.errors import ConfigError
 
@@ -318,20 +317,3 @@ def _write_pair(directory: Path, name: str, key: ec.EllipticCurvePrivateKey, cer
     )
     write(directory / f"{name}.key", pem, 0o600)
     write(directory / f"{name}.pem", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
-
-
-def write(path: Path, content: bytes, mode: int) -> None:
-    """Replace ``path``, on disk when this returns. Raises ``OSError``."""
-    # A key must never be readable by others, not even for a moment: mkstemp creates with 0600.
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            os.fchmod(file.fileno(), mode)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-        raise

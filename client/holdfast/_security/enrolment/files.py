@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast._base.umask import closed_to_others
-from holdfast._security import pki
+from holdfast._security import replacing
 from holdfast.errors import ConfigError
 
 
@@ -23,7 +23,7 @@ def folder(directory: Path, mode: int = 0o755) -> None:
 def write(path: Path, content: bytes, mode: int) -> None:
     """Replace ``path``, on disk when this returns. Raises ``ConfigError``."""
     try:
-        pki.write(path, content, mode)
+        replacing.write(path, content, mode)
     except OSError as error:
         raise ConfigError(f"Cannot write {path}: {error.strerror}.", fix=_RIGHTS) from error
 

@@ -28,7 +28,7 @@ from holdfast.bundles import is_digest
 from holdfast.errors import ConfigError, HoldfastError, StoreError, WrongState
 from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup.admin_socket import ask_for_copy
-from holdfast_controller.shell.backup.places import replacing
+from holdfast_controller.shell.backup.places import NEWEST, replacing
 from holdfast_controller.shell.backup.sealed_stream import Sealer, new_salt
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.store.high_water import quick_check
@@ -86,10 +86,6 @@ def read_passphrase(file: Path) -> str:
     return found
 
 
-_NEWEST = "last_backup"
-"""A file whose time is that of the newest backup."""
-
-
 @dataclass(frozen=True)
 class _Source:
     """A file as it was when it was opened: it may be replaced, removed or appended to since."""
@@ -143,16 +139,8 @@ def back_up(
         _write(file, made, sources, passphrase)
         size = file.tell()
     with contextlib.suppress(OSError):  # the backup is complete all the same
-        (settings.state_dir / _NEWEST).touch()
+        (settings.state_dir / NEWEST).touch()
     return made, size
-
-
-def newest_backup(state_dir: Path) -> float:
-    """When the newest backup of a controller was complete, wall clock; 0 where none was made on its machine."""
-    try:
-        return (state_dir / _NEWEST).stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _write(file: IO[bytes], made: mf.Manifest, sources: list[_Source], passphrase: str | None) -> None:

@@ -17,9 +17,19 @@ from holdfast._base import extras
 from holdfast.errors import ConfigError, StoreError, Unavailable
 from holdfast_controller.shell.bundles.shared_place import bucket, first_line
 
+NEWEST = "last_backup"
+"""A file in the state directory whose time is that of the newest backup."""
 _BUCKET = "s3://"
 _FIX = "Name it as s3://BUCKET/FOLDER/FILE, and its server and keys in the AWS_ variables."
 _READ_BYTES = 4 << 20
+
+
+def newest_backup(state_dir: Path) -> float:
+    """When the newest backup of a controller was complete, wall clock; 0 where none was made on its machine."""
+    try:
+        return (state_dir / NEWEST).stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.host import CheckStatus, FailedCheck
 from holdfast_controller.core.step.host_commands import ControllerChecked
-from holdfast_controller.shell.backup.backup import newest_backup
+from holdfast_controller.shell.backup.places import newest_backup
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.notify.dispatcher import Dispatcher

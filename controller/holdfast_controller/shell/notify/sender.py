@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import sys
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -191,6 +190,8 @@ def _is_address(host: str) -> bool:
 
 def _proxy(scheme: str, host: str) -> bool:
     """Whether the controller's service has a proxy for this URL: then the proxy resolves the name, by its own rules."""
+    import urllib.request  # httpx has loaded it by now
+
     proxies = urllib.request.getproxies()
     return bool(proxies.get(scheme) or proxies.get("all")) and not urllib.request.proxy_bypass(host)
 

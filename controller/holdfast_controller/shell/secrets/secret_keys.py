@@ -17,7 +17,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from holdfast._base import config
-from holdfast._security import pki
+from holdfast._security import replacing
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast_controller.shell.base.config import ControllerConfig
 
@@ -50,7 +50,7 @@ def write(path: Path, keys: Sequence[bytes]) -> None:
     """Replace the file durably, readable by its owner only. Raises ``ConfigError``."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        pki.write(path, b"".join(base64.b64encode(key) + b"\n" for key in keys), 0o600)
+        replacing.write(path, b"".join(base64.b64encode(key) + b"\n" for key in keys), 0o600)
     except OSError as error:
         raise ConfigError(f"Cannot write {path}: {error.strerror}.") from error
 

@@ -9,7 +9,6 @@ from holdfast import spec
 from holdfast._base.job_file.secret_names import looks_secret
 from holdfast._base.secret import HIDDEN
 from holdfast.errors import InvalidInput, InvalidSpec, Violation
-from holdfast.spec.parse import text as spec_text
 from holdfast.spec.rules.notifications import redacted
 from holdfast.v1 import job_pb2, schedule_pb2
 from holdfast_controller.core.model.cluster import Cluster
@@ -50,6 +49,8 @@ def _patched(job_json: str, name: str, patch: str, around: job_pb2.CustomJob) ->
         if len(patch) > MOST_CHARS:
             problem = f"has {len(patch):,} characters; at most {MOST_CHARS:,} are allowed"
             raise InvalidInput([Violation("patch", problem, "make another template")])
+        from holdfast.spec.parse import text as spec_text  # with PyYAML, which no start needs
+
         changes = spec_text.load_json(patch, source="The patch")
         if not isinstance(changes, dict):
             raise InvalidInput([Violation("patch", "must be a JSON object", 'such as {"labels": {"a": "b"}}')])

@@ -49,8 +49,9 @@ def record_of(row: Any) -> Record:
 
 def checksum(*values: object) -> int:
     """CRC-32 of a row's values: finds the flipped bits that SQLite itself doesn't."""
-    short = tuple(zlib.crc32(value) if isinstance(value, bytes) else value for value in values)
-    return zlib.crc32(repr(short).encode())
+    if bytes in map(type, values):
+        values = tuple(zlib.crc32(value) if isinstance(value, bytes) else value for value in values)
+    return zlib.crc32(repr(values).encode())
 
 
 def with_checksum(table: sa.Table, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def with_checksum(table: sa.Table, row: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_written(table: sa.Table, row: sa.Row[Any]) -> bool:
     """Whether a row, read with all its columns, is the one that was stored."""
-    return bool(row.checksum == checksum(*(kind(getattr(row, name)) for name, kind in _summed(table))))
+    return bool(row.checksum == checksum(*[kind(getattr(row, name)) for name, kind in _summed(table)]))
 
 
 @functools.cache

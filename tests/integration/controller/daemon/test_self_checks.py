@@ -21,7 +21,7 @@ from tests.support.stubs import cluster_stub
 from holdfast._daemon import log
 from holdfast.v1 import cluster_pb2
 from holdfast_controller.core import digest
-from holdfast_controller.shell.backup.backup import newest_backup
+from holdfast_controller.shell.backup.places import newest_backup
 from holdfast_controller.shell.base.config import ChannelConfig, ControllerConfig
 from holdfast_controller.shell.main import self_checks
 
