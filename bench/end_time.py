@@ -29,7 +29,7 @@ from holdfast_controller.core.goodput.stretches import note_stretch
 from holdfast_controller.core.model.goodput import ProgressWatch, Reached
 
 SHARES = (0.10, 0.25, 0.50, 0.75, 0.90)
-TAIL = 0.05
+TAIL = 0.075
 """Left out at each end when the bounds are found, so that benchmarks that were left out are covered, too."""
 LEAST_BLOCKS = 10
 TQDM_SMOOTHING = 0.3

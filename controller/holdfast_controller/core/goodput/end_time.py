@@ -1,10 +1,12 @@
 """The end of a training, as an interval: what is left to do, by the pace of its steps so far.
 
-The estimate is the steps that are left times the mean time of a step over the newer half of the history, evaluations
-and saves included. How far the truth lies from it depends on how uneven the pace was and on how far it is carried
-on: ``_scale``. The bounds in units of that scale are quantiles over recorded public trainings, chosen so that
-those of a benchmark that was left out are covered, too (``bench/end_time.py`` finds and tests them). The training
-mostly gets slower, so that the later bound is further away.
+The estimate is the steps that are left times the mean time of a step over the newest third of the history, evaluations
+and saves included. How far the truth lies from it the training itself shows: how wrong the same rule would have
+been at four earlier moments about the time until now, and how uneven the stretches are. It grows with how far it is
+carried on. Where all four say that the training was faster than expected, it is taken to get faster on. The bounds in
+units of that scale are quantiles over recorded public trainings, chosen so that those of a benchmark that was left out
+are covered, too (``bench/end_time.py`` finds and tests them). The training mostly gets slower, so that the later bound
+is further away.
 
 Interruptions come on top: their number in the time that is left follows from those so far (negative binomial: a
 Poisson rate with Jeffreys' prior), each costs what those so far have cost. A job that had none is taken to have none.
@@ -15,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from holdfast_controller.core.model.goodput import LONGEST_MS, SHORTEST_MS, Stretch
 
@@ -23,19 +26,25 @@ LEAST_STRETCHES = 4
 MOST_LEFT = 10.0
 """Steps left for each step that was seen: from about a tenth on there is an estimate."""
 UNEVEN = 0.02
-FARTHER = 0.4
-EARLIER, LATER = -0.644, 3.65
+FARTHER, NEAREST = 0.4, 0.3
+NEWEST = 0.35
+"""The part of a history, by its time, that its pace is taken from."""
+MOMENTS = (0.3, 0.45, 0.6, 0.75)
+"""Parts of the steps so far after which the rule is tried on what came then."""
+MOST_WRONG = 3.0
+EARLIER, LATER = -0.531, 3.467
 MOST_SCALE = 0.5
 """Beyond, the later bound is several times the estimate: the pace says too little."""
 _LOW, _HIGH = 0.1, 0.9
 _MOST_INTERRUPTIONS = 10_000
+_MOST_MS = 1e100
 _MOST_APART = 1e9
 """So many times the mean is uneven enough, and its square is a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The history of a training's pace; ``ms`` is the time of the newer half of it."""
+    """The history of a training's pace; ``ms`` is the time of the newest third of it."""
 
     step_ms: float
     scale: float
@@ -69,12 +78,34 @@ def pace_of(stretches: Sequence[Stretch], steps_left: float) -> Pace | None:
         return None
     apart = ((each.steps / steps, min(each.ms / each.steps / mean, _MOST_APART)) for each in stretches)
     variance = sum(share * (times - 1) ** 2 for share, times in apart)
-    newer_ms, newer_steps = 0, 0.0
+    wrong = [_wrong(stretches, part * steps) for part in MOMENTS]
+    step_ms, ms = _newest(stretches)
+    if max(wrong) <= 0:
+        step_ms *= math.exp(median(wrong) * min(left, 1.0))
+    uneven = UNEVEN**2 + sum(each**2 for each in wrong) / len(wrong) + variance / 4
+    farther: float = (NEAREST + left) ** FARTHER
+    return Pace(step_ms, math.sqrt(uneven) * farther, ms)
+
+
+def _newest(stretches: Sequence[Stretch]) -> tuple[float, int]:
+    """The mean time of a step over the newest part of a history, and the time of that part."""
+    whole, ms, steps = sum(each.ms for each in stretches), 0, 0.0
     for each in reversed(stretches):
-        newer_ms, newer_steps = newer_ms + each.ms, newer_steps + each.steps
-        if 2 * newer_ms >= total_ms:
+        ms, steps = ms + each.ms, steps + each.steps
+        if ms >= NEWEST * whole:
             break
-    return Pace(newer_ms / newer_steps, _scale(variance, left), newer_ms)
+    return ms / steps, ms
+
+
+def _wrong(stretches: Sequence[Stretch], after: float) -> float:
+    """The logarithm of how much longer than expected the rest took, to who looked after so many steps."""
+    seen, number = 0.0, 0
+    while number < len(stretches) - 1 and (not number or seen < after):
+        seen, number = seen + stretches[number].steps, number + 1
+    rest = stretches[number:]
+    expected = _newest(stretches[:number])[0] * sum(each.steps for each in rest)
+    wrong = math.log(max(sum(each.ms for each in rest), 1) / min(max(expected, SHORTEST_MS), _MOST_MS))
+    return min(max(wrong, -MOST_WRONG), MOST_WRONG)
 
 
 def ms_left(pace: Pace, steps_left: float, interruptions: Interruptions) -> tuple[float, float]:
@@ -85,11 +116,6 @@ def ms_left(pace: Pace, steps_left: float, interruptions: Interruptions) -> tupl
         earliest += interruptions.cost_ms * _expected(interruptions, earliest, _LOW)
         latest += interruptions.cost_ms * _expected(interruptions, latest, _HIGH)
     return earliest, latest
-
-
-def _scale(variance: float, left: float) -> float:
-    farther: float = (1 + left) ** FARTHER
-    return math.sqrt(UNEVEN**2 + variance) * farther
 
 
 def _expected(interruptions: Interruptions, ms: float, chance: float) -> int:

@@ -69,9 +69,7 @@ def test_the_end_lies_about_the_steps_that_are_left() -> None:
     earliest, latest = between(expected(world))
     assert earliest - 1 <= world.wall + 50 * 30 <= latest + 1 and latest - earliest < 400
     found = expected(world)
-    assert (
-        found is not None and found.words.startswith("Between ") and "(80 %), from 12 min of steps" in found.words
-    )
+    assert found is not None and found.words.startswith("Between ") and "(80 %), from 9 min of steps" in found.words
 
 
 def test_the_interval_narrows_as_the_training_goes_on() -> None:

@@ -26,15 +26,42 @@ def test_an_even_pace_gives_a_narrow_interval_around_what_is_left() -> None:
     pace = pace_of(EVEN, 100.0)
     assert pace is not None and pace.step_ms == 1000.0
     earliest, latest = ms_left(pace, 100.0, Interruptions())
-    scale = UNEVEN * 2**0.4
+    scale = UNEVEN * 1.3**0.4
     assert earliest == pytest.approx(100_000 * math.exp(EARLIER * scale))
     assert latest == pytest.approx(100_000 * math.exp(LATER * scale))
     assert 0.97 < earliest / 100_000 < 1 < latest / 100_000 < 1.15
 
 
-def test_the_newer_half_of_the_time_tells_the_pace() -> None:
-    pace = pace_of([Stretch(10_000, 20.0)] * 4 + [Stretch(10_000, 10.0)] * 4, 50.0)
+def test_the_newest_third_of_the_time_tells_the_pace() -> None:
+    pace = pace_of([Stretch(10_000, 20.0)] * 6 + [Stretch(10_000, 10.0)] * 3, 50.0)
+    assert pace is not None and (pace.step_ms, pace.ms) == (800.0, 40_000)
+    pace = pace_of([Stretch(10_000, 20.0)] * 6 + [Stretch(10_000, 10.0)] * 4, 50.0)
     assert pace is not None and (pace.step_ms, pace.ms) == (1000.0, 40_000)
+
+
+def test_a_training_that_gets_steadily_faster_is_taken_to_get_faster_on() -> None:
+    """Each twentieth of its steps takes 2 % less than the one before: the rest takes as long as if that goes on."""
+    times = [round(100_000 * 0.98**n) for n in range(20)]
+    for seen in (10, 12, 14):
+        pace = pace_of([Stretch(ms, 10.0) for ms in times[:seen]], 10.0 * (20 - seen))
+        assert pace is not None
+        earliest, latest = ms_left(pace, 10.0 * (20 - seen), Interruptions())
+        plain, true = sum(times[seen - 4 : seen]) / 4 * (20 - seen), sum(times[seen:])
+        assert earliest - true < 0.4 * (plain - true)
+        assert true < latest
+
+
+def test_one_that_got_faster_and_slower_is_not() -> None:
+    times = [10_000, 9_000, 8_000, 7_000, 12_000, 7_000, 10_000, 10_000, 10_000]
+    pace = pace_of([Stretch(ms, 10.0) for ms in times], 90.0)
+    assert pace is not None and pace.step_ms == 1000.0
+
+
+def test_how_wrong_it_would_have_been_before_widens_the_interval() -> None:
+    jumped = [Stretch(10_000, 10.0)] * 5 + [Stretch(20_000, 10.0)] * 5
+    mixed = [Stretch(10_000, 10.0), Stretch(20_000, 10.0)] * 5
+    one, other = pace_of(jumped, 100.0), pace_of(mixed, 100.0)
+    assert one is not None and other is not None and one.scale > 1.5 * other.scale
 
 
 def test_an_uneven_pace_and_a_longer_way_widen_the_interval() -> None:
