@@ -78,12 +78,14 @@ class GoodputOracle:
             freed = self.shares.get(f"{event.host}/{event.place}") if isinstance(event, ev.HostPlaceFreed) else None
             if freed is None or freed.since is None:
                 self._advance(job_id, at)
+        elif isinstance(event, ev.ClockLeapt):
+            self._leap(round(event.by_s * 1000))
         self._replace(event, at)
         self._read_allocations(at)
         self._leave(event)
         self._compare_restarted(job_id)
         self._take_bookings()
-        if isinstance(event, ev.ClusterRestored):
+        if isinstance(event, ev.ClusterRestored | ev.ClockLeapt):
             for name in self.clocks:
                 self._compare(name)
         elif job_id in self.clocks:
@@ -98,6 +100,13 @@ class GoodputOracle:
             if share.since is None and _job(key) == job_id:
                 self.of_job[job_id] += share.weight * (now - before)
                 self.of_host[share.host] += share.weight * (now - before)
+
+    def _leap(self, by: int) -> None:
+        """No time has passed by it: all clocks go on from where it was set to."""
+        for job_id in self.clocks:
+            self.clocks[job_id] += by
+        for share in self.shares.values():
+            share.since = None if share.since is None else share.since + by
 
     def _replace(self, event: ev.Event, at: int) -> None:
         """A worker that is placed where its host still keeps its old share gets a new one for it."""

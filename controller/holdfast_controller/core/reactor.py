@@ -12,6 +12,7 @@ from holdfast._base.job_file.choices import NotificationEvent
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.access import accounts, motd, secrets, sign_in, users
 from holdfast_controller.core.hangs import hangs
+from holdfast_controller.core.hangs.progress import keep_all
 from holdfast_controller.core.hangs.watch_cache import forget_ended
 from holdfast_controller.core.hosts import (
     checks,
@@ -93,7 +94,7 @@ class Reactor:
     def resume(self, now: Now, kept: dict[str, KeptWatch] | None = None) -> None:
         """Arm all timers after a start: leases begin again. ``kept`` is what was learned of progress."""
         # Where that is yet to come, the clock was set back while no controller ran.
-        self._wall_ahead_s = max(now.wall, resumption.last_ran(self.cluster)) - now.mono
+        self._wall_ahead_s = max(now.wall, self.cluster.last_ran) - now.mono
         resumption.resume(self.cluster, self.policies, self.timers, now, kept or {})
 
     def next_due(self) -> Mono | None:
@@ -135,6 +136,7 @@ class Reactor:
             self._wall_ahead_s = ahead_s
         if abs(by_s) >= CLOCK_LEAP_S:
             step.emit(ev.ClockLeapt(at=step.now.wall, by_s=by_s))
+            keep_all(step)
 
     def _merge_quotas(self) -> None:
         """Have quotas count that were set by command, over those of the settings."""

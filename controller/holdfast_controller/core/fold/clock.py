@@ -1,8 +1,8 @@
 """Fold of a leap of the wall clock: what durations are counted from leaps along.
 
 These are the stored moments from which a decision, or a figure, goes on counting: since when a job runs, waits, hangs
-or is on loan, its newest recovery, what projects have used, since when a host is drained. Deadlines that people have
-set stay where they are.
+or is on loan, its newest recovery, what projects have used, since when a host is drained or silent, and what of the
+ledger is open. Deadlines that people have set stay where they are.
 """
 
 from __future__ import annotations
@@ -11,32 +11,46 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from holdfast_controller.core.events.cluster import ClockLeapt
+from holdfast_controller.core.goodput.leap import leap_of_host, leap_of_ledger, leap_of_watch
+from holdfast_controller.core.goodput.tape import milliseconds
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.hosts.host import GpuFault
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.phase import Held, Leave, Loan, Placed, Queued
 from holdfast_controller.core.model.slowness import Slowdown
 from holdfast_controller.core.model.underuse import Underuse
 
-_Part = TypeVar("_Part", Queued, Held, Placed, Leave, Loan, Underuse, Slowdown)
+_Part = TypeVar("_Part", GpuFault, Queued, Held, Placed, Leave, Loan, Underuse, Slowdown)
 
 
 def fold_clock(cluster: Cluster, event: ClockLeapt) -> None:
     """Apply ``event`` to the shares, jobs and hosts."""
-    by_s = event.by_s
+    by_s, by_ms = event.by_s, milliseconds(Wall(event.by_s))
     for used in cluster.shares.used.values():
         _leap(used, by_s, "as_of")
     cluster.promised = {name: Wall(at + by_s) for name, at in cluster.promised.items()}
     for there in cluster.presence.values():  # hosts' clocks stay: ours is further ahead of them
         for beat, behind_s in enumerate(there.clock_behind_s):
             there.clock_behind_s[beat] = behind_s + by_s
-    for name in cluster.draining:
-        _leap(cluster.hosts[name], by_s, "drain_since", "cordoned_since")
+        _leap(there, by_s, "last_seen_wall", "heard_before", "lost_at")
+    for name, host in cluster.hosts.items():
+        _leap(host, by_s, "silent_since")
+        if name in cluster.draining:
+            _leap(host, by_s, "drain_since", "cordoned_since")
+        for gpu, found in host.condemned.items():
+            host.condemned[gpu] = replace(found, faults=tuple(_leapt(each, by_s, "since") for each in found.faults))
+        leap_of_host(host, by_ms)
         cluster.dirty_hosts.add(name)
     for job in cluster.jobs.whole.values():
         if not job.terminal:
             _leap_of_job(job, by_s)
             cluster.dirty_jobs.add(job.id)
+        if job.ledger is not None:
+            leap_of_ledger(job.ledger, by_ms)
+        runtime = cluster.runtime.get(job.id)
+        if runtime is not None and runtime.progress is not None:
+            leap_of_watch(runtime.progress, by_ms)
 
 
 def _leap_of_job(job: Job, by_s: float) -> None:

@@ -44,7 +44,7 @@ def take(cluster: Cluster, event: ev.HostEvent) -> None:
             faults = host.condemned[event.gpu].faults
             if all(fault.cause in event.causes for fault in faults):
                 since = min(milliseconds(fault.since) for fault in faults)
-                _book(cluster, host, HostFact.REPAIR, min(max(since, host.record.since), now), now)
+                _book(cluster, host, HostFact.REPAIR, min(max(since, host.record.begun), now), now)
         case ev.HostCheckFailed() if _keeps_away(event) and not _is_kept(host):
             if host.record.failed_at is None or now >= host.record.failed_at + FINDING_MS:
                 _fail(cluster, host, now, HostFact.FINDING)
@@ -113,7 +113,7 @@ def _is_kept(host: Host) -> bool:
 
 def _on_lost(cluster: Cluster, host: Host, event: ev.HostLost) -> None:
     assert host.record is not None
-    silent = max(milliseconds(Wall(event.at - event.silent_s)), host.record.since)
+    silent = max(milliseconds(Wall(event.at - event.silent_s)), host.record.begun)
     if host.record.up:  # not shut down, stopped or in maintenance
         _fail(cluster, host, silent, HostFact.LOST)
         host.record.lost_at = silent

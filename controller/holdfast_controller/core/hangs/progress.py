@@ -39,11 +39,18 @@ def note_progress(step: Step, job: Job, index: int, vector: WorkerFeatures) -> N
         step.do(KeepProgress(job.id, deepcopy(watch)))
 
 
+def keep_all(step: Step) -> None:
+    """Write down all progress again: what was kept has other times than the ledger since the clock was set."""
+    for job_id, runtime in step.cluster.runtime.items():
+        if runtime.progress is not None:
+            step.do(KeepProgress(job_id, deepcopy(runtime.progress)))
+
+
 def wake_progress(cluster: Cluster, kept: dict[str, ProgressWatch], now: Now) -> None:
     """After a start: go on with the progress of generations that still run."""
     for job_id, watch in kept.items():
         job = cluster.jobs.whole.get(job_id)
         if job is None or job.terminal or job.launch.generation != watch.generation:
             continue
-        if watch.newest <= round(now.wall * 1000):
+        if watch.newest <= round(max(now.wall, cluster.last_ran) * 1000):  # the leap is yet to be noted
             cluster.runtime_of(job_id).progress = watch

@@ -18,11 +18,6 @@ from holdfast_controller.core.step.step import Policies
 from holdfast_controller.core.step.timers import ClusterTimer, HostTimer, JobTimer, Timers, UserTimer
 
 
-def last_ran(cluster: Cluster) -> Wall:
-    """When the controller before this one last ran, by what it has left."""
-    return max(cluster.shares.at, cluster.stopped_at)
-
-
 def resume(cluster: Cluster, policies: Policies, timers: Timers, now: Now, kept: dict[str, KeptWatch]) -> None:
     """Arm all timers: leases get a full term again, running timeouts what is left of them."""
     wake(cluster, kept, now)
@@ -59,7 +54,7 @@ def resume(cluster: Cluster, policies: Policies, timers: Timers, now: Now, kept:
         if deadline is not None:
             timers.set((HostTimer.DRAIN, name), now.mono_due(deadline))
             timers.set((HostTimer.DRAIN_WARNING, name), now.mono)
-    now = Now(now.mono, max(now.wall, last_ran(cluster)))  # else what a job had left would be more than it was
+    now = Now(now.mono, max(now.wall, cluster.last_ran))  # else what a job had left would be more than it was
     for job in cluster.jobs.whole.values():
         if job.terminal:
             continue

@@ -153,6 +153,11 @@ class Cluster:
     deferred_exits: dict[str, list[ExitReported]] = field(default_factory=dict)
     """By unreconciled job: exits that were reported meanwhile."""
 
+    @property
+    def last_ran(self) -> Wall:
+        """When the controller before this one last ran, by what it has left."""
+        return max(self.shares.at, self.stopped_at)
+
     def runtime_of(self, job_id: str) -> Runtime:
         """The job's runtime, made when first asked for; nothing is kept of a job that has ended."""
         found = self.runtime.get(job_id)

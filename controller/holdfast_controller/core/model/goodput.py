@@ -324,6 +324,13 @@ class HostRecord:
 
 @dataclass(frozen=True, slots=True)
 class HostBooking:
+    leapt: int = 0
+    """By so much the controller's clock has leapt since: the record keeps the beginning that it is booked under."""
+
+    @property
+    def begun(self) -> int:
+        """Its beginning by the clock as it is now set."""
+        return self.since + self.leapt
     """Something to be counted of a host, in its record that began at ``since``; times in ms."""
 
     host: str
