@@ -2,7 +2,8 @@
 
 What is gathered is bounded, whatever agents report: older intervals are merged, keeping their length, and the
 oldest saves are thinned out. Steps that fall are those of an epoch, say: what was read from the output is forgotten
-then, and of reported ones nothing is known until they are exceeded.
+then, and of reported ones nothing is known until they are exceeded. Where the program says that it went on from an
+older step, the time since it first had reached that is lost.
 """
 
 from __future__ import annotations
@@ -145,9 +146,12 @@ def _note_step(watch: ProgressWatch, index: int, vector: WorkerFeatures, at: int
     if output.last_progress_s is not None:
         watch.began = moved if watch.began is None else watch.began
         watch.moved = max(watch.moved or moved, moved)
+    _note_return(watch, index, output, at)
     if output.resumed_step is not None:
-        watch.resumed = output.resumed_step
+        watch.resumed = min(output.resumed_step, output.resumed_step if watch.resumed is None else watch.resumed)
     step = output.step if output.step is not None else output.bar_step
+    if index in watch.ahead:
+        return False
     if step is None:
         if watch.first is None:
             watch.stepless = at
@@ -192,6 +196,38 @@ def _note_fall(watch: ProgressWatch, index: int, output: OutputFeatures) -> None
         watch.first = watch.last = watch.stretch_from = None
         watch.pace, watch.best_hour_ms, watch.stretches, watch.shortest_ms = [], 0.0, [], 0
         watch.counts_again = True
+
+
+def _note_return(watch: ProgressWatch, index: int, output: OutputFeatures, at: int) -> None:
+    """Note that a worker went on from an older step. Others that have not yet done so have steps that are lost."""
+    if output.step is None:
+        return
+    before, watch.told[index] = watch.told.get(index, output.step), output.step
+    if output.step >= before:
+        return
+    resumed, follows = output.resumed_step, index in watch.ahead
+    watch.ahead.discard(index)
+    if output.step_fell or follows or resumed is None or watch.last is None or resumed >= watch.last.step:
+        return
+    watch.ahead = {other for other, step in watch.told.items() if step > resumed and other != index}
+    watch.first = first = _first(watch, watch.since) or watch.last
+    watch.saved = [saved for saved in watch.saved if saved.step <= resumed]
+    again = Reached(at, resumed, watch.last.of)
+    if resumed < first.step:
+        since, watch.first = first.at, again
+    elif watch.saved and watch.saved[-1].step == resumed:
+        since = watch.saved[-1].at
+    else:
+        since = _reached_at(watch, resumed, at)
+    for each in [*watch.apart, Interval(at, at, Category.LOST)]:  # between what it did beside its steps
+        if since < each.start:
+            watch.apart.append(Interval(since, each.start, Category.LOST))
+        since = max(since, each.end)
+    watch.apart.sort(key=lambda each: each.start)
+    while len(watch.apart) > MOST_INTERVALS:
+        _merge(watch.apart)
+    watch.last = watch.stretch_from = again
+    watch.stepless, watch.pace = max(watch.stepless, watch.first.at), []
 
 
 def _is_unbelieved(watch: ProgressWatch) -> bool:
@@ -251,7 +287,7 @@ def _step_ms(watch: ProgressWatch, until: Reached | None = None) -> float:
 
 
 def _took_ms(steps: float, watch: ProgressWatch, until: Reached | None = None) -> int:
-    return round(min(steps * _step_ms(watch, until), MOST_MS))
+    return round(min(max(steps, 0.0) * _step_ms(watch, until), MOST_MS))
 
 
 def worked(start: int, end: int, apart: Iterable[Interval]) -> int:

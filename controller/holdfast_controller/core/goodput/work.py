@@ -14,6 +14,7 @@ from holdfast_controller.core.model.goodput import Category, Interval, JobLedger
 RAN = frozenset({Category.RAN})
 UNSAVED = frozenset({Category.TRAIN_UNSAVED})
 KEPT = frozenset({Category.TRAIN})
+_CAUSES = {Category.PAUSE: DECLARED_IDLE, Category.LOST: OLDER_SAVE}
 
 
 def record(ledger: JobLedger, progress: Progress) -> None:
@@ -47,7 +48,7 @@ def _cut(ledger: JobLedger, tape: Tape, progress: Progress) -> None:
     now, (number, begun_by) = ledger.clock, _start_of(ledger)
     start, until, began = min(progress.since, now), min(progress.until, now), progress.began
     for apart in progress.apart:  # before the first step, too
-        cause = DECLARED_IDLE if apart.category is Category.PAUSE else WORK
+        cause = _CAUSES.get(apart.category, WORK)
         recut(tape, max(apart.start, start), min(apart.end, until), apart.category, cause, number, only=RAN)
     if began is None:
         return

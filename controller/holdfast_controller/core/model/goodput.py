@@ -138,7 +138,7 @@ class Progress:
     resumed: float | None = None
     saved: tuple[Reached, ...] = ()
     apart: tuple[Interval, ...] = ()
-    """Saves that training waited for, evaluations, declared idle time: disjoint, in order."""
+    """Saves that training waited for, evaluations, declared idle time, steps gone back on: disjoint, in order."""
     stretches: tuple[Stretch, ...] = ()
     """Its steps, in order; bounded."""
 
@@ -171,6 +171,10 @@ class ProgressWatch:
     """What was counted before the first step was something else, or counted within each epoch."""
     believed: dict[int, bool] = field(default_factory=dict)
     """By worker that has reported steps: they have not fallen without a word of a resumption, and still report them."""
+    told: dict[int, float] = field(default_factory=dict)
+    """By worker: the newest step that it reported."""
+    ahead: set[int] = field(default_factory=set)
+    """Workers whose steps are those from before another one went on from an older step."""
     doing: dict[int, Category] = field(default_factory=dict)
     """By worker: what it does instead of training."""
     doing_since: int = 0
@@ -320,10 +324,6 @@ class HostRecord:
     """First sign of its newest failure."""
     lost_at: int | None = None
     """While it is lost: when it was last heard. None where that was planned."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostBooking:
     leapt: int = 0
     """By so much the controller's clock has leapt since: the record keeps the beginning that it is booked under."""
 
@@ -331,6 +331,10 @@ class HostBooking:
     def begun(self) -> int:
         """Its beginning by the clock as it is now set."""
         return self.since + self.leapt
+
+
+@dataclass(frozen=True, slots=True)
+class HostBooking:
     """Something to be counted of a host, in its record that began at ``since``; times in ms."""
 
     host: str

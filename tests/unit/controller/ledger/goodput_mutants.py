@@ -75,6 +75,6 @@ MUTANTS: tuple[tuple[str, str, str], ...] = (
     ("work", "    if succeeded and not unsettled.cause:\n        category", "    if False:\n        category"),
     ("work", "elif not succeeded and ledger.steps and ledger.saves:", "elif not succeeded and ledger.steps:"),
     ("work", "saved = progress.saved[-1].at if progress.saved else began", "saved = until"),
-    ("work", "DECLARED_IDLE if apart.category is Category.PAUSE else WORK", "WORK"),
+    ("work", "{Category.PAUSE: DECLARED_IDLE,", "{Category.PAUSE: WORK,"),
     ("work", "return _after(low.at, left, progress.apart)", "return high.at"),
 )
