@@ -60,5 +60,5 @@ REASONS = {
 
 
 def shown(value: float) -> str:
-    """A figure as people read it: three digits."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    """A figure as people read it: three digits, and all of a larger whole number."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"

@@ -11,6 +11,7 @@
  *   count FUNCTION FILE                         each call of that function adds a byte to FILE
  *   energy DEVICE MILLIJOULES | power DEVICE MILLIWATTS | util DEVICE GPU_PCT MEMORY_PCT
  *   field DEVICE ID VALUE                       one value of nvmlDeviceGetFieldValues
+ *   lost DEVICE ID                              a value that can't be read now
  *                                               energy and field may go on with RATE SINCE: it grows by so much a second
  *                                               since that time of the monotonic clock
  *   gpm DEVICE METRIC VALUE                     one metric between two samples; having any makes the chip support GPM
@@ -73,7 +74,7 @@ static int play(const char *function, int device) {
             device_count++;
         else if (sscanf(line, "pid %d %u", &c->device, &c->pid) == 2) c->mps = 0, client_count++;
         else if (sscanf(line, "mps %d %u", &c->device, &c->pid) == 2) c->mps = 1, client_count++;
-        else if (sscanf(line, "%15s %d %lf %lf %lf %lf", f->what, &f->device, &f->a, &f->b, &f->c, &f->d) >= 3 && strstr("energy power util field gpm xid awake remap ecc temperature clock throttle pcie links corrected rows sram fabric limit", f->what))
+        else if (sscanf(line, "%15s %d %lf %lf %lf %lf", f->what, &f->device, &f->a, &f->b, &f->c, &f->d) >= 3 && strstr("energy power util field gpm xid awake remap ecc temperature clock throttle pcie links corrected rows sram fabric limit lost", f->what))
             figure_count++;
         else if (sscanf(line, "driver %79s", driver_version) == 1) continue;
         else if (sscanf(line, "print %95s %255[^\n]", name, text) == 2 && !strcmp(name, function)) puts(text), fflush(stdout);
@@ -250,7 +251,8 @@ int nvmlDeviceGetFieldValues(void *handle, int count, Field *fields) {
     PLAY(number(handle))
     for (int i = 0; i < count; i++) {
         Figure *found = figure("field", number(handle), fields[i].field, 0);
-        fields[i].result = found ? OK : NOT_SUPPORTED;
+        int lost = figure("lost", number(handle), fields[i].field, 0) != NULL;
+        fields[i].result = lost ? 999 : found ? OK : NOT_SUPPORTED;
         fields[i].type = 3;
         fields[i].value = found ? (unsigned long long)grown(found->b, found->c, found->d) : 0;
     }

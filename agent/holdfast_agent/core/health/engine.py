@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast._base.health import Health
+from holdfast._base.health import Health, shown
 from holdfast.doctor.findings import Finding, Status
 
 GAP_S = 150.0
@@ -33,13 +33,19 @@ _NOT_READ = float("-inf")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One figure. ``saw`` is the sentence for it; of a counter, the name of what is counted."""
+    """One figure. ``saw`` is the sentence for it; of a counter, the name of what is counted, ``one`` that of one."""
 
     rule: str
     subject: str
     value: float
     saw: str
     epoch: str = ""
+    one: str = ""
+
+
+def counted(rule: str, subject: str, value: float, what: str, epoch: str = "") -> Reading:
+    """The reading of a counter; {} in ``what`` stands for the s of more than one."""
+    return Reading(rule, subject, value, what.format("s"), epoch, what.format(""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +129,7 @@ class Engine:
             key = reading.rule, reading.subject
             watched = self._watched.get(key)
             if watched is None:
-                if len(self._watched) >= MOST_WATCHED:
+                if len(self._watched) >= MOST_WATCHED and not self._make_room(now):
                     continue
                 watched = _Watched(now, reading.value, reading.value, reading.epoch)
                 self._watched[key] = watched
@@ -132,6 +138,11 @@ class Engine:
             if self._rules[key[0]].health is not Health.FAIL or not self._watched[key].open:
                 del self._watched[key]
         return before != self._open_errors()
+
+    def _make_room(self, now: float) -> bool:
+        """Forget what is not read any more: names that change with each run of a check keep no hardware out."""
+        self._watched = {k: each for k, each in self._watched.items() if each.open or now - each.seen_s <= GAP_S}
+        return len(self._watched) < MOST_WATCHED
 
     def _open_errors(self) -> dict[tuple[str, str], list[tuple[float, float]]]:
         """Open findings, each with the newest growth of its counter."""
@@ -175,7 +186,8 @@ class Engine:
                 total = sum(amount for _, amount in watched.grown)
                 bad, good = total >= when.at_least, total < when.at_least / 2
                 for_s = clear_s = 0.0
-                saw = f"{total:g} {reading.saw} within {_span(when.within_s)}"
+                what = reading.one if total == 1 and reading.one else reading.saw
+                saw = f"{shown(total)} {what} within {_span(when.within_s)}"
             case Level() as when:
                 bad = reading.value >= when.at_least
                 good, for_s, clear_s, saw = not bad, when.for_s, when.clear_s, reading.saw
@@ -183,7 +195,7 @@ class Engine:
                 watched.most = max(watched.most, reading.value)
                 bad = reading.value < watched.most
                 good, for_s, clear_s = not bad, when.for_s, when.clear_s
-                saw = f"{reading.saw}; it was {watched.most:g} before" if watched.most > 1 else reading.saw
+                saw = f"{reading.saw}; it was {shown(watched.most)} before" if watched.most > 1 else reading.saw
         watched.value, watched.epoch, watched.seen_s = reading.value, reading.epoch, now
         watched.bad_since = (watched.bad_since if watched.bad_since is not None else now) if bad else None
         watched.good_since = (watched.good_since if watched.good_since is not None else now) if good else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from holdfast_agent.core.health.engine import Reading
+from holdfast_agent.core.health.engine import Reading, counted
 from holdfast_agent.core.model.gpus import Gpu
 
 BUSY_PCT = 10
@@ -61,10 +61,14 @@ def readings(
             yield Reading(rule, gpu.uuid, value, f"GPU {gpu.index}: {saw}", epoch)
         for rule, count, what in (
             ("gpu.slowed", health.slowed_s, f"s in which GPU {gpu.index} was slowed down by its hardware"),
-            ("gpu.nvlink_errors", health.link_recoveries, f"recoveries of NVLinks of GPU {gpu.index}"),
+            (
+                "gpu.nvlink_errors",
+                health.link_recoveries,
+                f"time{{}} an NVLink of GPU {gpu.index} was trained again",
+            ),
         ):
             if count is not None:
-                yield Reading(rule, gpu.uuid, count, what, epoch)
+                yield counted(rule, gpu.uuid, count, what, epoch)
 
 
 def _figures(health: GpuHealth, model: str, links: int) -> Iterator[tuple[str, float, str]]:

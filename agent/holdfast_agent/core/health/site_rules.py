@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from holdfast._base.health import Health
+from holdfast._base.health import Health, shown
 from holdfast._base.printable import one_line
 from holdfast.errors import ConfigError
 from holdfast_agent.core.health.engine import Drop, Growth, Level, Reading, Rule
@@ -167,8 +167,9 @@ def printed(name: str, said: bytes) -> list[Reading]:
         subject = one_line(subject, MOST_CHARACTERS).strip() or "host"
         if len(found) >= MOST_SUBJECTS:
             raise ValueError(f"more than {MOST_SUBJECTS} lines")
-        saw = one_line(saw, MOST_CHARACTERS).strip() or f"{name} of {subject} is {value:g}"
-        found[subject] = Reading(SITE + name, subject, float(value), saw)
+        saw = one_line(saw, MOST_CHARACTERS).strip() or f"{name} of {subject} is {shown(value)}"
+        if subject not in found or value > found[subject].value:  # what is bad is not hidden by a line that follows
+            found[subject] = Reading(SITE + name, subject, float(value), saw)
     if not found:
         raise ValueError("it printed no line")
     return list(found.values())

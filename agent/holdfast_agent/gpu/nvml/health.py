@@ -52,8 +52,7 @@ def _read(handle: Any, uuid: str) -> dict[str, Any]:
     shares = ask("util", pynvml.nvmlDeviceGetUtilizationRates)
     remapped = ask("remapped", pynvml.nvmlDeviceGetRemappedRows)
     fields = ask("fields", _fields) or {}
-    slowed = [fields[field] for field in _SLOWED if field in fields]
-    recoveries = [fields[field] for field in _RECOVERIES if field in fields]
+    slowed, recoveries = _sum(fields, _SLOWED), _sum(fields, _RECOVERIES)
     return {
         "uuid": uuid,
         "util_pct": None if shares is None else shares.gpu,
@@ -65,21 +64,30 @@ def _read(handle: Any, uuid: str) -> dict[str, Any]:
         "remapped": None if remapped is None else remapped[1],
         "sram": ask("sram", _sram),
         "links_up": ask("nvlink", _links_up),
-        "link_recoveries": sum(recoveries) if recoveries else None,
+        "link_recoveries": recoveries,
         "fabric": ask("fabric", _fabric),
-        "slowed_s": sum(slowed) / 1e9 if slowed else None,
+        "slowed_s": None if slowed is None else slowed / 1e9,
         "margin_c": ask("margin", _margin),
         "memory_c": fields.get(pynvml.NVML_FI_DEV_MEMORY_TEMP) or None,
     }
 
 
-def _fields(handle: Any) -> dict[int, int]:
-    """The fields that the device has."""
-    found = {}
+def _fields(handle: Any) -> dict[int, int | None]:
+    """The fields that the device has; None where one can't be read now."""
+    found: dict[int, int | None] = {}
     for value in pynvml.nvmlDeviceGetFieldValues(handle, list(_FIELDS)):
         if value.nvmlReturn == pynvml.NVML_SUCCESS:
             found[value.fieldId] = int(getattr(value.value, _MEMBERS[value.valueType]))
+        elif value.nvmlReturn not in inventory.ABSENT and value.nvmlReturn != pynvml.NVML_ERROR_INVALID_ARGUMENT:
+            found[value.fieldId] = None
     return found
+
+
+def _sum(fields: dict[int, int | None], of: tuple[int, ...]) -> int | None:
+    """The sum of counters; None where one of them can't be read: it would seem to have grown once it can be."""
+    found = [fields[field] for field in of if field in fields]
+    told = [value for value in found if value is not None]
+    return sum(told) if found and len(told) == len(found) else None
 
 
 def _sram(handle: Any) -> bool:

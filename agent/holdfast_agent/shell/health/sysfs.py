@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast_agent.core.health.engine import Reading
+from holdfast_agent.core.health.engine import Reading, counted
 from holdfast_agent.shell.base.kernel_files import names, text
 
 _ERRORS = {
-    "pcie.fatal": ("aer_dev_fatal", "TOTAL_ERR_FATAL", "fatal errors on its bus"),
-    "pcie.nonfatal": ("aer_dev_nonfatal", "TOTAL_ERR_NONFATAL", "errors on its bus that were not fatal"),
-    "pcie.correctable": ("aer_dev_correctable", "TOTAL_ERR_COR", "corrected errors on its bus"),
+    "pcie.fatal": ("aer_dev_fatal", "TOTAL_ERR_FATAL", "fatal error{} on its bus"),
+    "pcie.nonfatal": ("aer_dev_nonfatal", "TOTAL_ERR_NONFATAL", "nonfatal error{} on its bus"),
+    "pcie.correctable": ("aer_dev_correctable", "TOTAL_ERR_COR", "corrected error{} on its bus"),
 }
 _PORT_ERRORS = ("local_link_integrity_errors", "excessive_buffer_overrun_errors")
 _ACTIVE = "4:"
@@ -36,18 +36,18 @@ def _buses(root: Path) -> Iterator[Reading]:
         for rule, (name, key, what) in _ERRORS.items():
             count = _labelled(device / name, key)
             if count is not None:
-                yield Reading(rule, device.name, count, what, epoch)
+                yield counted(rule, device.name, count, what, epoch)
 
 
 def _memory(root: Path) -> Iterator[Reading]:
     for controller in _folders(root / "devices" / "system" / "edac" / "mc", "mc"):
         for rule, name, what in (
-            ("memory.uncorrected", "ue_count", "memory errors beyond correction"),
-            ("memory.corrected", "ce_count", "corrected memory errors"),
+            ("memory.uncorrected", "ue_count", "memory error{} beyond correction"),
+            ("memory.corrected", "ce_count", "corrected memory error{}"),
         ):
             count = _number(controller / name)
             if count is not None:
-                yield Reading(rule, controller.name, count, what, _epoch(controller))
+                yield counted(rule, controller.name, count, what, _epoch(controller))
 
 
 def _ports(root: Path) -> Iterator[Reading]:
@@ -70,18 +70,17 @@ def _ports(root: Path) -> Iterator[Reading]:
                 yield Reading("ib.rate", name, float(rate), f"the port runs at {rate} Gbit/s", epoch)
             downs = _number(port / "counters" / "link_downed")
             if downs is not None:
-                yield Reading("ib.flaps", name, downs, "times the link went down", epoch)
-            errors = [_number(port / "counters" / counter) for counter in _PORT_ERRORS]
-            told = [count for count in errors if count is not None]
-            if told:
-                yield Reading("ib.errors", name, sum(told), "errors of the link", epoch)
+                yield counted("ib.flaps", name, downs, "time{} the link went down", epoch)
+            told = [count for each in _PORT_ERRORS if (count := _number(port / "counters" / each)) is not None]
+            if len(told) == len(_PORT_ERRORS):  # one that can't be read now and comes again has not grown
+                yield counted("ib.errors", name, sum(told), "error{} of the link", epoch)
 
 
 def _disks(root: Path) -> Iterator[Reading]:
     for volume in _folders(root / "fs" / "ext4"):
         count = _number(volume / "errors_count")
         if count is not None:
-            yield Reading("disk.errors", volume.name, count, "errors of the file system", _epoch(volume))
+            yield counted("disk.errors", volume.name, count, "error{} of the file system", _epoch(volume))
     for drive in _folders(root / "class" / "nvme"):
         state = text(drive / "state")
         if state:

@@ -13,7 +13,7 @@ from holdfast._daemon import log
 from holdfast.doctor.findings import Finding
 from holdfast_agent.core.gpu.signals import Xid
 from holdfast_agent.core.health import gpus as gpu_health
-from holdfast_agent.core.health.engine import Engine, Kept, Reading
+from holdfast_agent.core.health.engine import Engine, Kept, Reading, counted
 from holdfast_agent.core.health.kernel_log import GpuError, Said, SwitchError, place, unrepaired
 from holdfast_agent.core.health.site_rules import HealthRule, rules
 from holdfast_agent.core.model.gpus import Blind
@@ -112,7 +112,7 @@ class HealthWatch:
             yield self._switch(bus)
 
     def _switch(self, bus: str) -> Reading:
-        return Reading("nvswitch.fatal", bus, self._switch_errors.get(bus, 0), "fatal errors (SXid) of the switch")
+        return counted("nvswitch.fatal", bus, self._switch_errors.get(bus, 0), "fatal error{} (SXid) of the switch")
 
     def _place(self) -> None:
         """Tell the GPUs' watch of errors in the kernel's log, once it knows which GPU is where on the bus."""

@@ -197,9 +197,9 @@ async def test_errors_of_buses_memory_and_disks_are_found(quiet: HealthWatch, cl
     put(root / "fs/ext4/nvme0n1p1", errors_count="2")
     put(root / "class/nvme/nvme0", state="dead")
     assert await looks(quiet, clock, 4) == {
-        "pcie.fatal/0000:5e:00.0": "1 fatal errors on its bus within 24 h",
+        "pcie.fatal/0000:5e:00.0": "1 fatal error on its bus within 24 h",
         "pcie.narrowed/mlx5_0": "its PCIe link is x8; it was 16 before",
-        "memory.uncorrected/mc0": "1 memory errors beyond correction within 24 h",
+        "memory.uncorrected/mc0": "1 memory error beyond correction within 24 h",
         "disk.errors/nvme0n1p1": "2 errors of the file system within 24 h",
         "disk.dead/nvme0": "the drive is dead",
     }
@@ -249,7 +249,7 @@ async def test_a_switchs_fatal_error_is_found_and_one_from_before_the_agent_is_n
     assert await looks(quiet, clock, 2) == {}
     log.say(SXID)
     assert await looks(quiet, clock) == {
-        "nvswitch.fatal/0000:c1:00.0": "1 fatal errors (SXid) of the switch within 24 h"
+        "nvswitch.fatal/0000:c1:00.0": "1 fatal error (SXid) of the switch within 24 h"
     }
     log.say(SXID.replace(b"c1:", b"c2:"))
     assert len(await looks(quiet, clock)) == 2, "the first error of a switch is one too"
@@ -344,8 +344,27 @@ async def test_a_gpu_that_its_hardware_slows_down_and_a_link_that_is_trained_aga
     fake_nvml.say("field 0 270 95000000000", "field 0 215 5")
     assert await looks(health, clock) == {
         "gpu.slowed/GPU-0": "90 s in which GPU 0 was slowed down by its hardware within 10 min",
-        "gpu.nvlink_errors/GPU-0": "1 recoveries of NVLinks of GPU 0 within 1 h",
+        "gpu.nvlink_errors/GPU-0": "1 time an NVLink of GPU 0 was trained again within 1 h",
     }
+
+
+@pytest.mark.require("cc")
+async def test_a_counter_that_cannot_be_read_for_a_while_has_not_grown(
+    driven: tuple[HealthWatch, GpuWatch], clock: Clock, fake_nvml: FakeNvml, tmp_path: Path
+) -> None:
+    health, _ = driven
+    counters = tmp_path / "sys" / NIC / "infiniband/mlx5_0/ports/1/counters"
+    put(counters, excessive_buffer_overrun_errors="90")
+    fake_nvml.say("field 0 59 40", "field 0 215 7", "field 0 270 60000000000", "field 0 271 90000000000")
+    await looks(health, clock)
+    put(counters, excessive_buffer_overrun_errors="")
+    fake_nvml.say("lost 0 215", "lost 0 271")
+    assert await looks(health, clock) == {}
+    put(counters, excessive_buffer_overrun_errors="90")
+    fake_nvml.replace()
+    fake_nvml.gpus(2)
+    fake_nvml.say("field 0 59 40", "field 0 215 7", "field 0 270 60000000000", "field 0 271 90000000000")
+    assert await looks(health, clock, 2) == {}
 
 
 @pytest.mark.require("cc")

@@ -92,7 +92,7 @@ def test_a_counter_fires_at_its_growth(name: str) -> None:
     when, clock = growth(name), Clock(name)
     assert clock.read(1e6) == [], "what it had counted before says nothing"
     (found,) = clock.read(1e6 + when.at_least)
-    assert found.saw.startswith(f"{when.at_least:g} what it is within ")
+    assert found.saw.startswith(f"{when.at_least:,.0f} what it is within ")
 
 
 @pytest.mark.parametrize("name", GROWTHS)
@@ -224,6 +224,27 @@ def test_no_host_can_make_the_engine_grow_without_end() -> None:
     judged = Engine(RULES)
     judged.take([Reading("gpu.hot", str(number), 0.0, "") for number in range(engine.MOST_WATCHED + 10)], 0.0)
     assert len(judged._watched) == engine.MOST_WATCHED
+
+
+def test_names_that_change_with_each_run_of_a_check_keep_no_hardware_out() -> None:
+    judged = Engine(RULES)
+    for number in range(200):
+        now = number * ROUND_S
+        judged.take([Reading("gpu.hot", f"{number}.{each}", 0.0, "") for each in range(64)], now)
+        assert len(judged._watched) <= engine.MOST_WATCHED
+    for errors in (0.0, 1.0):
+        now += ROUND_S
+        judged.take([engine.counted("nvswitch.fatal", "new", errors, "fatal error{}")], now)
+    assert [(each.check, each.saw) for each in judged.findings()] == [
+        ("nvswitch.fatal/new", "1 fatal error within 24 h")
+    ]
+
+
+def test_large_counts_are_written_out() -> None:
+    judged = Engine(RULES)
+    for errors in (0.0, 1_234_567.0):
+        judged.take([engine.counted("memory.corrected", "mc0", errors, "corrected error{}")], errors / 1e5)
+    assert judged.findings()[0].saw == "1,234,567 corrected errors within 1 h"
 
 
 def test_classes_that_keep_work_away_are_errors() -> None:

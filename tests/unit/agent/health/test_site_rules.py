@@ -91,6 +91,11 @@ def test_a_program_prints_a_line_for_each_subject() -> None:
     assert printed("fan", b'{"value": 0}') == [Reading("site.fan", "host", 0.0, "fan of host is 0")]
 
 
+def test_of_a_subject_that_is_printed_twice_the_larger_value_counts() -> None:
+    said = b'{"value": 0}\n{"value": 1, "saw": "fan 1 stands still"}\n{"value": 0, "saw": "fan 2 runs"}\n'
+    assert printed("fan", said) == [Reading("site.fan", "host", 1.0, "fan 1 stands still")]
+
+
 def test_what_it_prints_is_made_safe_and_short() -> None:
     (found,) = printed("fan", b'{"value": 1, "saw": "\\u001b[2Jx\\ny", "subject": "' + b"s" * 5_000 + b'"}')
     assert "\x1b" not in found.saw and "\n" not in found.saw
