@@ -223,13 +223,17 @@ def model_matches(wanted: str, model: str) -> bool:
 def gpu_matches(wanted: str, partition: str, model: str) -> bool:
     """Whether a GPU answers to a model's name and a MIG profile. Without a profile only a whole GPU does.
 
-    A name may have the profile in it, too: ``NVIDIA_H100_MIG_1g.10gb``.
+    A name may have the profile in it, too: ``NVIDIA_H100_MIG_1g.10gb``; it is that one, not 1g.10gb+me or 1c.1g.10gb.
     """
+    if "SIMULATED" in _words(model):
+        return True
     own = partition_of(model)
-    if "MIG" in _words(wanted):
-        return model_matches(wanted, model) and (not partition or own == partition)
-    is_alike = own == partition or "SIMULATED" in _words(model)
-    return is_alike and model_matches(wanted, whole_model(model))
+    name, mig, profile = f" {' '.join(_listed(wanted))} ".partition(" MIG ")
+    if not mig:
+        return own == partition and model_matches(wanted, whole_model(model))
+    is_alike = own == partition if partition else own != ""
+    named = not profile.strip() or profile.split() == _listed(own)
+    return is_alike and named and model_matches(name, whole_model(model))
 
 
 def is_of(machine: MachineType, labels: Mapping[str, str], inventory: Inventory) -> bool:
@@ -248,7 +252,11 @@ def types_of(host: Host, machines: Iterable[MachineType]) -> tuple[str, ...]:
 
 
 def _words(name: str) -> set[str]:
-    return {word for word in re.split(r"[^A-Z0-9]+", name.upper()) if word}
+    return {*_listed(name)}
+
+
+def _listed(name: str) -> list[str]:
+    return re.findall(r"[A-Z0-9]+", name.upper())
 
 
 def capacity_of(host: Host, without: frozenset[str] = frozenset(), *, empty: bool = False) -> HostCapacity:
