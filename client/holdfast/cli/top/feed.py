@@ -57,7 +57,10 @@ class Feed:
         self._clock = clock
         self._plan = Plan()
         self._wake = anyio.Event()
-        self._problems: dict[What, HoldfastError] = {}
+        self._problems: dict[What, tuple[HoldfastError, float]] = {}
+        """Why a question got no answer, and since when."""
+        self._broken: tuple[HoldfastError, float] | None = None
+        """Why the stream of hosts broke, and when. Where a controller stands still it does so last."""
         self._in_view: tuple[list[str], list[str]] = ([], [])
 
     async def load(self) -> None:
@@ -109,11 +112,17 @@ class Feed:
             await anyio.sleep(REFUSED_WAIT_S)  # it was refused, as the status is then, which says why
 
     def _link(self, problem: HoldfastError | None) -> None:
+        self._broken = None if problem is None else (problem, self._wall())
         if problem is None:
-            self._board.away = None
             self._due(What.STATUS, What.JOBS)
-        else:
-            self._board.away = problem.message, self._wall()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Show why the controller does not answer, or what it refuses."""
+        told = [self._broken] if self._broken is not None else [*self._problems.values()]
+        away = min(((since, error.message) for error, since in told if is_away(error)), default=None)
+        self._board.away = None if away is None else (away[1], away[0])
+        self._board.problem = next((e.message for e, _ in self._problems.values() if not is_away(e)), "")
         self._changed()
 
     async def _changes(self) -> None:
@@ -142,15 +151,14 @@ class Feed:
         while True:
             for what in self._plan.due(self._clock()):
                 self._plan.asked(what, self._clock())
-                self._problems.pop(what, None)
                 try:
                     await self._ask(what)
+                    self._problems.pop(what, None)
                 except HoldfastError as error:
-                    self._problems[what] = error
-                # While the link is down the stream of hosts says so.
-                told = (each for each in self._problems.values() if not (self._board.away and is_away(each)))
-                self._board.problem = next((each.message for each in told), "")
-                self._changed()
+                    before = self._problems.get(what)
+                    since = before[1] if before and is_away(before[0]) else self._wall()
+                    self._problems[what] = error, since
+                self._tell()
             self._wake = anyio.Event()
             with anyio.move_on_after(self._plan.next(self._clock())):
                 await self._wake.wait()

@@ -29,12 +29,14 @@ MOST_DETAILS = 9
 """Lines about the chosen row where a short list leaves them."""
 MOTD_TALL = 4
 """Lines of the message of the day on a tall terminal; one on any other."""
+LEAST_ROOM = 5
+"""Lines of a list: its title, its columns, and three rows. Details and alerts above it give way to them."""
 LEAST = (40, 12)
 """Columns and lines of the smallest terminal that something can be seen in."""
 _SGR = re.compile("\x1b\\[[0-9;]*m")
 _DIM, _BOLD, _RED, _REVERSED = "2", "1", "31", "7"
 _BARS = "▁▂▃▄▅▆▇█"
-_ASCII = str.maketrans({"…": "~", "·": ".", "–": "-", "↑": "^", "↓": "v", "─": "-", "—": "-"})
+_ASCII = str.maketrans({"…": "~", "·": ".", "–": "-", "↑": "^", "↓": "v", "─": "-", "—": "-", "×": "x"})
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def frame(board: Board, now: float, look: Look) -> list[str]:
     """The lines of one frame: at most ``look.height``, none wider than ``look.width``."""
     lines = [*_lines(board, now, look)] if (look.width, look.height) >= LEAST and look.height >= LEAST[1] else []
     if not lines:
-        lines = [f"The terminal is smaller than {LEAST[0]}×{LEAST[1]}."]
+        lines = [f"Needs {LEAST[0]}×{LEAST[1]} or more."]
     return [_fitted(line, look) for line in lines[: look.height]]
 
 
@@ -67,8 +69,10 @@ def _fitted(line: str, look: Look) -> str:
 
 def _lines(board: Board, now: float, look: Look) -> Iterator[str]:
     top = [*_head(board, now, look)]
-    details = 3 if look.height < 30 else 4 if look.height < TALL else 6
+    details = 0 if board.helps else 3 if look.height < 30 else 4 if look.height < TALL else 6
     room = look.height - len(top) - details - 2
+    given = min(details, max(0, LEAST_ROOM - room))
+    details, room = details - given, room + given
     if look.height < TALL and not board.helps:
         # What a short list leaves, by the number of its rows alone: lines stay in place as the chosen row moves.
         spare = room - _alerts_shown(board, now, look) - 2 - max(1, len(board.keys(board.pane, now)))
@@ -104,7 +108,7 @@ def _head(board: Board, now: float, look: Look) -> Iterator[str]:
 
 def _alone(board: Board, now: float, look: Look, room: int) -> Iterator[str]:
     """Yield the most urgent alerts in few lines, and the list that the user has chosen."""
-    shown = _alerts_shown(board, now, look)
+    shown = min(_alerts_shown(board, now, look), max(0, room - LEAST_ROOM))
     if shown:
         yield from _alert_table(board, now, look, board.alert_rows(now)[:shown])[1:]
     for pane in Pane:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any, cast
@@ -12,8 +13,9 @@ from tests.unit.cli.top.boards import LARGE, NOW, board, drawn, host, job
 
 from holdfast.cli.top.board import Board, Goodput, Group, Pane
 from holdfast.cli.top.feed import LOADS_MOST, RANKS_MOST, Feed, gpus_by_rank, last_launched
+from holdfast.cli.top.plan import What
 from holdfast.client import Client
-from holdfast.errors import Denied, HoldfastError, Unavailable
+from holdfast.errors import DeadlineExceeded, Denied, HoldfastError, Unavailable
 from holdfast.v1 import cluster_pb2, host_pb2, job_pb2
 
 
@@ -174,6 +176,19 @@ async def test_an_outage_is_shown_while_it_lasts() -> None:
     await following(feed, lambda: shown.away == ("No controller answers.", NOW), news)
     controller.links = [Unavailable("No controller answers."), None]
     feed, news = followed(controller, shown)
+    await following(feed, lambda: shown.away is None and shown.status is not None, news)
+
+
+async def test_a_controller_that_stands_still_is_shown_with_the_time_before_its_streams_break() -> None:
+    controller, shown, late = Controller(board(host("h1"))), Board(), DeadlineExceeded("No answer within 15 s.")
+    controller.refuses = {"status": late, "job_rows": late}
+    wall, ticks, news = itertools.count(1000.0), itertools.count(0.0, 100.0), [anyio.Event()]
+    feed = feed_of(controller, shown, clock=lambda: next(ticks), changed=lambda: news[0].set())
+    feed._wall = lambda: next(wall)
+    await following(feed, lambda: controller.count("status") > 2, news)
+    assert shown.away == ("No answer within 15 s.", 1000.0) and not shown.problem
+    controller.refuses = {}
+    feed._due(What.STATUS, What.JOBS)
     await following(feed, lambda: shown.away is None and shown.status is not None, news)
 
 

@@ -83,8 +83,20 @@ def test_every_frame_fits_and_holds_nothing_that_drives_the_terminal(
 
 
 def test_a_terminal_that_is_too_small_says_so() -> None:
-    assert drawn(busy(), Look(39, 24, colour=False, unicode=True)) == ["The terminal is smaller than 40×12."]
-    assert drawn(busy(), Look(80, 11, colour=False, unicode=False)) == ["The terminal is smaller than 40?12."]
+    assert drawn(busy(), Look(39, 24, colour=False, unicode=True)) == ["Needs 40×12 or more."]
+    assert drawn(busy(), Look(80, 11, colour=False, unicode=False)) == ["Needs 40x12 or more."]
+
+
+@pytest.mark.parametrize("pane", Pane)
+def test_on_the_smallest_terminal_the_list_has_rows_whatever_is_said_above_it(pane: Pane) -> None:
+    shown = busy()
+    shown.pane, shown.away = pane, ("No controller answers.", NOW - 5)
+    assert shown.status is not None
+    shown.status.motd.by, shown.status.motd.text = "ann", "hello"
+    lines = drawn(shown, Look(40, 12, colour=False, unicode=True))
+    chosen = next(n for n, line in enumerate(lines) if line.startswith(">"))
+    assert chosen < 10 and len(lines) == 12
+    assert drawn(shown, Look(25, 12, colour=False, unicode=True)) == ["Needs 40×12 or more."]
 
 
 def test_an_empty_cluster_says_how_to_begin() -> None:
