@@ -124,6 +124,12 @@ class Ran:
     output: bytes = b""
     errors: bytes = b""
 
+    @property
+    def failure(self) -> str:
+        """How it failed, where it ended by itself with another code than 0."""
+        assert self.code is not None
+        return f"was killed by signal {-self.code}" if self.code < 0 else f"failed with code {self.code}"
+
 
 class Running:
     """A program under its reaper. ``fileno`` becomes readable when it is over."""

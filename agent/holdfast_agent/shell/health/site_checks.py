@@ -69,5 +69,5 @@ def _problem(ran: Ran) -> str:
     if ran.code:
         lines = ran.errors.decode("utf-8", "replace").strip().split("\n")
         said = one_line(lines[-1], site_rules.MOST_CHARACTERS)
-        return f"it ended with code {ran.code}" + (f": {said}" if said else "")
+        return f"it {ran.failure}" + (f": {said}" if said else "")
     return "it printed too much" if len(ran.output) > PRINTED_BYTES else ""

@@ -271,7 +271,7 @@ def copy(logs: str, order: Order, user: WorkerUser, *, most: int = 0, within_s: 
         return ""
     lines = ran.errors.decode("utf-8", "replace").strip().splitlines()
     said = one_line(lines[-1], LINE_CHARACTERS) if lines else ""
-    return said or (ran.code is None and f"the copy {ran.problem}") or f"the copy ended with code {ran.code}"
+    return said or (ran.code is None and f"the copy {ran.problem}") or f"the copy {ran.failure}"
 
 
 def archive_copy_program(user: WorkerUser, within_s: float, *words: str) -> Program:

@@ -60,7 +60,7 @@ class ArchivedStream:
         if ran.code in (0, archive_copy.MISSING):
             return ""
         said = one_line(ran.errors.decode("utf-8", "replace"), 300)
-        return said or f"reading the archive {ran.problem or f'ended with code {ran.code}'}"
+        return said or f"reading the archive {ran.problem or ran.failure}"
 
 
 @asynccontextmanager

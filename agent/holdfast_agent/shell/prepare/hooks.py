@@ -28,9 +28,8 @@ def run(phase: str, command: tuple[str, ...], about: Mapping[str, str], timeout_
         return f"the {phase} {command[0]} {ran.problem} and was killed"
     if ran.code == 0:
         return ""
-    ended = f"was killed by signal {-ran.code}" if ran.code < 0 else f"failed with code {ran.code}"
     said = _last_line(ran.errors)
-    return f"the {phase} {command[0]} {ended}" + (f": {said}" if said else "")
+    return f"the {phase} {command[0]} {ran.failure}" + (f": {said}" if said else "")
 
 
 def _last_line(said: bytes) -> str:

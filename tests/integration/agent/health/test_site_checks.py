@@ -39,8 +39,8 @@ async def test_its_lines_are_readings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("echo broken pipe >&2; exit 3", "it ended with code 3: broken pipe"),
-        ("kill -SEGV $$", "it ended with code -11"),
+        ("echo broken pipe >&2; exit 3", "it failed with code 3: broken pipe"),
+        ("kill -SEGV $$", "it was killed by signal 11"),
         ("echo all is well", "line 1 is no JSON"),
         ("true", "it printed no line"),
         ("head -c 200000 /dev/zero | tr '\\\\0' ' '", "it printed too much"),
