@@ -187,7 +187,7 @@ class AsyncClient:
         except TimeoutError:
             word = word_of(job)
             fix = f"It goes on: wait again, or end it with client.cancel({word!r})."
-            raise WaitTimeout(f"Job {word} has not ended within {seconds:g} s.", fix=fix) from None
+            raise WaitTimeout(f"Job {word} has not ended within {seconds:.12g} s.", fix=fix) from None
 
     async def _found(self, job: str | JobView) -> tuple[sdk.Client, job_pb2.CustomJob]:
         """The job, for a call that goes on over an outage. Only where it was seen before, one may go on already."""

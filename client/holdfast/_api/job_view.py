@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast._api.results import Failure, failure_of, state_of
+from holdfast._base.plural import count
 from holdfast._base.printable import one_line
 from holdfast._base.proto_values import seconds
 from holdfast._sdk import json_view
@@ -154,7 +155,7 @@ class JobView:
 
 def _summary(job: job_pb2.CustomJob, now: float) -> list[str]:
     gpus, ranks = gpus_of(job.job_spec), len(ranks_of(job.job_spec))
-    size = _count(gpus, "GPU") if gpus else _count(ranks, "rank")
+    size = count(gpus, "GPU") if gpus else count(ranks, "rank")
     words = [job.id, state_of(job), repr(one_line(job.display_name, 40)), size]
     if job.HasField("start_time"):
         end = seconds(job.end_time) if job.HasField("end_time") else now
@@ -166,7 +167,3 @@ def _summary(job: job_pb2.CustomJob, now: float) -> list[str]:
     failure = failure_of(job)
     why = str(failure) if failure else job.wait_reason
     return [*words, f"({one_line(why, 160)})"] if why else words
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

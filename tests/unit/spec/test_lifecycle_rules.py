@@ -119,6 +119,7 @@ def test_times_are_not_negative_and_not_endless(name: str, value: Any, problem: 
             'disableRetries: must be true or false, not "true" (write true without quotes)',
         ),
         ({"expectedDuration": "8d"}, "expectedDuration: is 8 days, longer than the timeout of 7 days (write"),
+        ({"expectedDuration": "1000001s"}, "expectedDuration: is 1000001 s, longer than the timeout of 7 days"),
         ({"expectedDuration": 0}, "expectedDuration: must be longer than 0 seconds"),
         (
             {"after": [{"job": "a"}, {"job": "a", "end": "ANY"}]},

@@ -55,7 +55,7 @@ def shares(output: str) -> None:
 def _row(each: cluster_pb2.ProjectShare) -> tuple[str, ...]:
     return (
         each.project,
-        f"{each.weight:g}" if each.HasField("weight") else "-",
+        f"{each.weight:.12g}" if each.HasField("weight") else "-",
         f"{each.share:.1%}",
         f"{each.used_gpu_hours:,.1f}",
         _used(each.gpus, each.gpu_quota if each.HasField("gpu_quota") else None),
@@ -93,7 +93,7 @@ def set_(project: str, weight: float | None, guarantee: int | None) -> None:
         raise click.UsageError("Nothing to set. Add --weight 2, --guarantee 64, or both.")
     if weight is not None:
         _weigh(project, weight)
-        Console().note(f"project {project} has weight {weight:g}")
+        Console().note(f"project {project} has weight {weight:.12g}")
     if guarantee is not None:
         warning = _guarantee(project, guarantee)
         Console().note(f"project {project} is guaranteed {guarantee} GPU{'s' * (guarantee != 1)}")

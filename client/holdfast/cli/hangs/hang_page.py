@@ -83,7 +83,7 @@ def hang_lines(hang: job_pb2.Hang, *, width: int | None, colour: bool) -> Iterat
         ("seen", hang.sentence),
         ("suspects", ", ".join(hang.suspects) or "none in particular"),
         ("stacks", hang.stacks or ("none could be taken" if hang.HasField("diagnosed_at") else "none yet")),
-        ("step", f"{hang.step:g}" if hang.HasField("step") else ""),
+        ("step", f"{hang.step:.12g}" if hang.HasField("step") else ""),
         ("outcome", f"{outcome}: {hang.note}" if hang.note else outcome),
     ):
         if text:

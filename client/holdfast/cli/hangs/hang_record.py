@@ -101,7 +101,7 @@ def replay_command(settings: HangSettings, recording: JobRecording) -> str:
     words = ["holdfast", "hang", "replay", *(str(file.path) for file in recording.in_order)]
     for name in DURATIONS:
         if (value := getattr(settings, f"{name}_s")) is not None:
-            words += [f"--{name.replace('_', '-')}", f"{value:g}s"]
+            words += [f"--{name.replace('_', '-')}", f"{value:.12g}s"]
     if settings.step_pattern:
         words += ["--step-pattern", settings.step_pattern]
     return shlex.join(words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from holdfast._base.plural import count
 from holdfast._base.printable import one_line
 from holdfast._base.proto_values import short_name
 from holdfast._sdk.host_calls import gpus_free, partitions
@@ -121,7 +122,7 @@ def host_line(host: host_pb2.Host, now: float) -> str:
         styled(clock(now, now), "2", colour=colour),
         f"{one_line(host.name):<16}",
         styled(f"{state.text:<14}", state.style, colour=colour),
-        f"{host.workers} workers{gpus}",
+        f"{count(host.workers, 'worker')}{gpus}",
         one_line(remark(host, now)),
     )
     return "  ".join(parts).rstrip()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast._base.plural import count
 from holdfast.cli.hosts.maintenance import point, window
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
@@ -204,7 +205,13 @@ def _asked(each: cluster_pb2.Reservation) -> str:
     which = [*each.hosts, *(f"{key}={value}" for key, value in sorted(each.labels.items()))]
     which += [each.match] if each.match else []
     model = f" {each.gpu_type}" if each.gpu_type else ""
-    what = f"{each.gpus}{model} GPUs" if each.gpus else f"{each.count} hosts" if each.count else "hosts"
+    what = (
+        count(each.gpus, f"{model} GPU".strip())
+        if each.gpus
+        else count(each.count, "host")
+        if each.count
+        else "hosts"
+    )
     return f"{what}{f' with{model} GPUs' if model and not each.gpus else ''} {', '.join(which)}".rstrip()
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast._base.plural import count
 from holdfast.cli.kit import exit_status, table
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.job_names import name_dependencies
@@ -66,7 +67,7 @@ def understood(job: job_pb2.CustomJob) -> Iterator[str]:
     workers = sum(pool.replica_count for pool in pools)
     ranks = sum(pool.replica_count * max(1, pool.processes_per_worker) for pool in pools)
     gpus = sum(pool.replica_count * pool.machine_spec.accelerator_count for pool in pools)
-    each = ", ".join((_count(workers, "worker"), _count(ranks, "rank"), _count(gpus, "GPU")))
+    each = ", ".join((count(workers, "worker"), count(ranks, "rank"), count(gpus, "GPU")))
     yield _array(job.job_spec.scheduling.array) + each
 
 
@@ -78,7 +79,7 @@ def _array(text: str) -> str:
     if not asked.indices:
         return ""
     at_once = f", {asked.at_once} at once" if asked.at_once else ""
-    return f"an array of {_count(len(asked.indices), 'job')}{at_once}, each with "
+    return f"an array of {count(len(asked.indices), 'job')}{at_once}, each with "
 
 
 def _task(pool: spec_pb2.WorkerPoolSpec) -> Iterator[str]:
@@ -104,7 +105,3 @@ def _task(pool: spec_pb2.WorkerPoolSpec) -> Iterator[str]:
 
 def _plain(words: Iterable[str]) -> list[str]:
     return [word.replace("$$", "$") for word in words]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

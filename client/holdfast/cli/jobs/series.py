@@ -181,5 +181,9 @@ def _short(value: float) -> str:
     """Three digits or so, such as ``71.2G``."""
     for size, prefix in _SCALES:
         if value >= size and (size > 1e3 or value >= 1e5):
-            return f"{value / size:.3g}{prefix}"
-    return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
+            return f"{_three(value / size)}{prefix}"
+    return _three(value)
+
+
+def _three(value: float) -> str:
+    return f"{value:.0f}" if value >= 99.95 or value == int(value) else f"{value:.3g}"

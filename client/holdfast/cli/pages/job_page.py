@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 
+from holdfast._base.plural import count
 from holdfast._base.printable import one_line, spaced_line
 from holdfast._base.proto_values import seconds, short_name
 from holdfast.cli.hangs.hang_page import newest_hang, outcome_cell
@@ -109,7 +110,7 @@ def _facts(job: job_pb2.CustomJob, now: float) -> Iterator[tuple[str, str]]:
         yield "ended", f"{local(job.end_time.seconds)} ({age(now - job.end_time.seconds)} ago)"
     ranks, gpus = len(ranks_of(job.job_spec)), gpus_of(job.job_spec)
     workers = sum(pool.replica_count for pool in job.job_spec.worker_pool_specs)
-    asked = [_count(workers, "worker"), _count(ranks, "rank"), *([_count(gpus, "GPU")] if gpus else [])]
+    asked = [count(workers, "worker"), count(ranks, "rank"), *([count(gpus, "GPU")] if gpus else [])]
     machines = machines_of(job.job_spec)
     yield "gang", ", ".join(asked) + (f" ({machines})" if machines else "")
     yield "launch", f"attempt {job.attempt}, generation {job.generation}" if job.generation else "not yet"
@@ -294,7 +295,3 @@ def _error(job: job_pb2.CustomJob, *, width: int | None, colour: bool) -> Iterat
         yield ""
         for line in job.error.details:
             yield styled("  │ ", "2", colour=colour) + spaced_line(line.rstrip("\r\n"))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -164,12 +164,13 @@ def nothing_moves(view: View, gang: Gang) -> Finding | None:
     if spins:
         power = [gpu.power_share for gpu in spin if gpu.power_share is not None]
         evidence.append(("spinning_gpus", float(len(spin))))
-        words = f", and {len(spin)} of {len(view.gpus)} GPUs are busy without doing anything"
+        which = f"{len(spin)} of {len(view.gpus)} GPUs are" if len(view.gpus) > 1 else "its GPU is"
+        words = f", and {which} busy without doing anything"
         if power:
             evidence.append(("highest_power_share", max(power)))
             words += f" (power at most {max(power):.0%} of the way from idle to this job's usual)"
     elif idle:
-        words = f", and all {len(view.gpus)} GPUs are idle"
+        words = f", and all {len(view.gpus)} GPUs are idle" if len(view.gpus) > 1 else ", and its GPU is idle"
     if spins or idle:
         families.add(Family.GPU)
     if gang.seen_waits:
@@ -213,6 +214,7 @@ def nothing_moves(view: View, gang: Gang) -> Finding | None:
     waiting = [blocker for blocker in gang.by_patience if blocker.seen.features.motion is not Motion.EXITED]
     says = f"; {blocker_words(waiting, view.now_s)}" if gang.seen_waits and waiting else ""
     survived = _longest(view.watch.still_longest_s)
+    still = f"no rank of {len(view.ranks)} has" if len(view.ranks) > 1 else "its only rank has not"
     signature = gang.signature(first.seen)
     return Finding(
         rule=rule,
@@ -220,7 +222,7 @@ def nothing_moves(view: View, gang: Gang) -> Finding | None:
         since_s=since_s,
         act_at_s=since_s + limits.act_after_s(view, act_s, signature, since_s),
         families=frozenset(families),
-        sentence=f"no rank of {len(view.ranks)} has moved for {still_s:.0f} s{survived}{words}{says}",
+        sentence=f"{still} moved for {still_s:.0f} s{survived}{words}{says}",
         suspects=tuple(b.seen.name for b in blockers) if apart else find_suspects(view, gang),
         evidence=(("still_s", still_s), ("threshold_s", notice_s), *evidence),
         subjects=frozenset(b.seen.key for b in blockers),

@@ -97,7 +97,7 @@ def on_token(step: Step, asked: TokenAsked) -> None:
 def _token_problem(step: Step, asked: TokenAsked) -> HoldfastError | None:
     people = step.cluster.people
     if not 0 < asked.ttl_s <= TOKEN_LONGEST_S:
-        violation = Violation("ttl", f"{asked.ttl_s:g} s is out of range", "use more than 0, and at most 30m")
+        violation = Violation("ttl", f"{asked.ttl_s:.12g} s is out of range", "use more than 0, and at most 30m")
         return InvalidInput([violation])
     if sum(token.expires_at > step.now.wall for token in people.tokens.values()) >= MAX_TOKENS:
         return InvalidInput([Violation("", f"{MAX_TOKENS} tokens wait already", "try again in half an hour")])

@@ -155,7 +155,7 @@ def _spent(job: Job, sentence: str) -> str:
         return f"The job hangs, and its disableRetries allows no restart: {sentence}."
     if not job.budgets.hang_restarts:
         return f"The job hangs, and no restart upon a hang is allowed: {sentence}."
-    where = f" past step {job.budgets.hang_step:g}" if job.budgets.hang_step is not None else ""
+    where = f" past step {job.budgets.hang_step:.12g}" if job.budgets.hang_step is not None else ""
     return f"The job hangs again after {_times(job)} without progress{where}: {sentence}."
 
 

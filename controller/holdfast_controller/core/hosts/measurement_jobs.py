@@ -112,10 +112,10 @@ def _spec(gang: Gang) -> str:
             shown["processSpec"] = {"command": command}
         pools.append(shown)
     scheduling = {
-        "timeout": f"{gang.timeout_s:g}s",
+        "timeout": f"{gang.timeout_s:.12g}s",
         "strategy": "SCHEDULING_STRATEGY_SPOT",
         "disableRetries": True,
-        "gracePeriod": f"{gang.grace_s:g}s",
+        "gracePeriod": f"{gang.grace_s:.12g}s",
         "hostSelector": {"hosts": sorted(gang.selector.hosts)},
     }
     tolerance = {"hangDetection": {"action": "HANG_ACTION_OFF"}, "maxWorkerRestarts": 0, "maxJobRetries": 0}

@@ -159,7 +159,7 @@ def on_retention(step: Step) -> None:
         chosen = {job.id: f"more than {policies.keep_jobs:,} jobs have ended" for job in surplus}
     if policies.keep_jobs_s and _clock_is_trusted(step):
         old = [job for job in ended if step.now.wall - _ended_at(job) > policies.keep_jobs_s]
-        why = f"it ended more than {policies.keep_jobs_s / 86_400:g} days ago"
+        why = f"it ended more than {policies.keep_jobs_s / 86_400:.12g} days ago"
         chosen |= {job.id: why for job in _oldest(old, AT_A_TIME)}
     jobs.bring(chosen)
     for job_id, why in chosen.items():

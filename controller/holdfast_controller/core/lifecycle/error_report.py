@@ -44,7 +44,7 @@ def internal_error(error: JobError) -> JobError:
 def no_progress(error: JobError, job: Job, failure: Failure, times: int) -> JobError:
     """The report of a job that fails in the same way again and again and gets nowhere."""
     steps = [at for at in (job.budgets.best_step, failure.step) if at is not None]
-    where = f" past step {max(steps):g}" if steps else " and no newer checkpoint"
+    where = f" past step {max(steps):.12g}" if steps else " and no newer checkpoint"
     note = f"It failed in the same way {times} times running, without progress{where}; it is not tried again."
     return replace(error, details=(note, *error.details), why_final=note)
 

@@ -196,6 +196,6 @@ def restartable(step: Step, asked: RestartAsked) -> Job | None:
 def on_timeout(step: Step, job: Job) -> None:
     """The job has run as long as it may."""
     if job.outcome is None and not job.terminal and not end_if_done(step, job):
-        limit = f"{job.gang.timeout_s:g}s"
+        limit = f"{job.gang.timeout_s:.12g}s"
         error = JobError(DEADLINE_EXCEEDED, f"The job ran longer than its timeout of {limit}.")
         end(step, job, JobState.FAILED, error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from holdfast._base.health import FIGURES, REASONS, shown
+from holdfast._base.plural import count
 from holdfast._base.xids import Repair
 from holdfast_controller.core.events import host as ev
 from holdfast_controller.core.messages.maintenance import maintenance_message, span
@@ -123,8 +124,8 @@ def gpu_problems(inventory: Inventory) -> list[str]:
 
 
 def _resources(inventory: Inventory) -> str:
-    gpus = f", {_count(len(inventory.gpus), 'GPU')}" if inventory.gpus else ""
-    return f"{_count(inventory.cpus, 'core')}{gpus}"
+    gpus = f", {count(len(inventory.gpus), 'GPU')}" if inventory.gpus else ""
+    return f"{count(inventory.cpus, 'core')}{gpus}"
 
 
 def _silence(event: ev.HostLost) -> str:
@@ -134,7 +135,3 @@ def _silence(event: ev.HostLost) -> str:
     if event.agent_stopped_at:
         return f"its agent was stopped at {time_of_day(event.agent_stopped_at)}"
     return f"silent since {time_of_day(Wall(event.at - event.silent_s))}"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

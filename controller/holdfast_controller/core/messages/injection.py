@@ -22,4 +22,4 @@ def injection_message(event: ev.FaultInjected | ev.FaultNotInjected) -> str:
         return f"no fault was injected into {rank}: {event.why}"
     what = _WHAT[event.fault].format(rank=rank, speed=event.speed)
     for_s = event.until - event.at
-    return f"{event.by} injects a fault: {what}" + (f" for {for_s:g} s" if event.fault is not Fault.KILL else "")
+    return f"{event.by} injects a fault: {what}" + (f" for {for_s:.12g} s" if event.fault is not Fault.KILL else "")

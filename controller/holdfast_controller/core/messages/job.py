@@ -6,6 +6,7 @@ from collections import Counter
 from typing import assert_never
 
 from holdfast._base.job_file.choices import UnderuseAction
+from holdfast._base.plural import count
 from holdfast._session.reports import Exit
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.access import access_message
@@ -111,7 +112,7 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
     assert job is not None
     match event:
         case ev.JobSubmitted():
-            ranks, workers = _count(job.gang.rank_count, "rank"), _count(len(job.gang.members), "worker")
+            ranks, workers = count(job.gang.rank_count, "rank"), count(len(job.gang.members), "worker")
             return f"submitted by {event.owner}: {ranks} on {workers}"
         case ev.JobQueued():
             return f"queued: {event.reason}"
@@ -186,14 +187,15 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
                 f"--nnodes and --rdzv-* options spans the job, and mpirun by mpi_gang.py"
             )
         case ev.CaughtUp():
-            return f"generation {event.generation} is back at step {event.step:g}"
+            return f"generation {event.generation} is back at step {event.step:.12g}"
         case ev.ProgressRecorded():
             last = event.progress.last
             reached = f"had reached {last.in_words}" if last is not None else "reported no step"
             return f"generation {event.generation} {reached}"
         case ev.PrimaryCompleted():
             grace_s = job.gang.end_grace_s
-            return f"primary completed; the others {f'have {grace_s:g} s to finish' if grace_s else 'are stopped'}"
+            what = f"have {grace_s:.12g} s to finish" if grace_s else "are stopped"
+            return f"primary completed; the others {what}"
         case ev.CancelRequested():
             return f"cancelled by {event.by}"
         case ev.JobEnding():
@@ -309,10 +311,6 @@ def exit_in_words(exit_: Exit) -> str:
 
 def _rank(worker: str, rank: int) -> str:
     return f"{worker} rank {rank}"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _spares(places: tuple[Place, ...]) -> str:

@@ -15,7 +15,7 @@ def share_message(event: ShareEvent) -> str:
         case ShareSet(weight=None):
             return f"weight of project {event.project} cleared by {event.by}"
         case ShareSet(weight=weight):
-            return f"weight of project {event.project} set to {weight:g} by {event.by}"
+            return f"weight of project {event.project} set to {weight:.12g} by {event.by}"
         case GuaranteeSet(gpus=0):
             return f"guarantee of project {event.project} cleared by {event.by}"
         case GuaranteeSet(gpus=gpus):
@@ -26,7 +26,7 @@ def share_message(event: ShareEvent) -> str:
             assert quota is not None
             return f"quota of {in_words(event.holder)} set to {limits_in_words(quota)} by {event.by}"
         case HalfLifeSet():
-            return f"what projects have used counts half after {event.half_life_s / 3600:g} h from now on"
+            return f"what projects have used counts half after {event.half_life_s / 3600:.12g} h from now on"
         case _:
             assert_never(event)
 

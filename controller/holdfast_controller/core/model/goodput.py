@@ -109,7 +109,7 @@ class Reached:
     @property
     def in_words(self) -> str:
         """Such as ``step 1760``, or ``40 of 200`` for what isn't called a step."""
-        return f"step {self.step:g}" if self.of is None else f"{self.step:g} of {self.of:g}"
+        return f"step {self.step:.12g}" if self.of is None else f"{self.step:.12g} of {self.of:.12g}"
 
 
 @dataclass(frozen=True, slots=True)

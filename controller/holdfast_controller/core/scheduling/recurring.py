@@ -253,7 +253,7 @@ def _run(step: Step, schedule: Schedule, due: Wall) -> list[Job] | str:
     cluster, plan = step.cluster, schedule.plan
     late_s = step.now.wall - due
     if schedule.deadline_s and late_s > schedule.deadline_s:
-        return f"no controller ran within {schedule.deadline_s:g} s of it"
+        return f"no controller ran within {schedule.deadline_s:.12g} s of it"
     registry = Registry(step.policies.cluster_name, cluster.people, step.policies.admins)
     role = role_in(registry.grants(schedule.owner), schedule.project)
     if role is None or not role.covers(Role.USER):

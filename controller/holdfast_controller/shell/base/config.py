@@ -87,7 +87,7 @@ class CertificateConfig:
         """Raises ``ConfigError`` for a life too short to be renewed in."""
         for name in ("host", "user", "controller"):
             if getattr(self, name) < 5:
-                problem = f"certificates.{name} is {getattr(self, name):g} s."
+                problem = f"certificates.{name} is {getattr(self, name):.12g} s."
                 raise ConfigError(problem, fix="Write 5s or more; a day is usual.")
 
 
@@ -115,7 +115,7 @@ class RetentionConfig:
         for name in ("jobs", "jobs_most", "history", "series", "series_mb", "user_mb", "project_mb"):
             if getattr(self, name) < 0:
                 fix = "Write 0 for no limit, or more."
-                raise ConfigError(f"retention.{name} is {getattr(self, name):g}.", fix=fix)
+                raise ConfigError(f"retention.{name} is {getattr(self, name):.12g}.", fix=fix)
 
 
 def _check_listen(key: str, address: str) -> None:
@@ -142,7 +142,7 @@ class FenceConfig:
             fix = 'For example: command = ["/etc/holdfast/fence"].'
             raise ConfigError("fence.command must begin with a program's absolute path.", fix=fix)
         if not 0 < self.timeout <= 3600:
-            raise ConfigError(f"fence.timeout is {self.timeout:g} s.", fix="Write more than 0, and 1h at most.")
+            raise ConfigError(f"fence.timeout is {self.timeout:.12g} s.", fix="Write more than 0, and 1h at most.")
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ class ControllerConfig:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}.", fix="Write 1 or more.")
         if self.backup_within < 0:
-            raise ConfigError(f"backup_within is {self.backup_within:g}.", fix="Write 0 or more, such as 26h.")
+            raise ConfigError(f"backup_within is {self.backup_within:.12g}.", fix="Write 0 or more, such as 26h.")
         if self.audit_syslog:
             audit_syslog.parse(self.audit_syslog)
         if self.metrics_listen:
@@ -308,9 +308,9 @@ class ControllerConfig:
                 raise ConfigError(problem, fix="Use 127.0.0.1, or scrape /metrics on http_port, over mutual TLS.")
         longest = self.lost_after / LOST_TO_LEASE
         if not 0 < self.lease <= longest + 1e-6:
-            problem = f"lease is {self.lease:g} s; with lost_after at {self.lost_after:g} s"
+            problem = f"lease is {self.lease:.12g} s; with lost_after at {self.lost_after:.12g} s"
             raise ConfigError(
-                f"{problem} it must be above 0 and at most {longest:g} s.",
+                f"{problem} it must be above 0 and at most {longest:.12g} s.",
                 fix="A host that is cut off has to have stopped its work before that is started elsewhere.",
             )
         for key in ("quotas", "user_quotas", "underuse"):
@@ -331,15 +331,15 @@ class ControllerConfig:
             raise ConfigError(f"backfill is {self.backfill!r}.", fix='Write "strict", "projected" or "loan".')
         if not 60 <= self.usage_half_life <= 3660 * 86_400:
             fix = 'Write a duration such as "7d": a minute at least, ten years at most.'
-            raise ConfigError(f"usage_half_life is {self.usage_half_life:g} s.", fix=fix)
+            raise ConfigError(f"usage_half_life is {self.usage_half_life:.12g} s.", fix=fix)
         if not 0 <= self.health_cordons <= 100:
             raise ConfigError(f"health_cordons is {self.health_cordons}.", fix="Write a percentage, 0 to 100.")
         for key in ("listen", "enrolment_listen"):
             if getattr(self, key):
                 _check_listen(key, getattr(self, key))
         if self.fence.command and not self.suspect_after <= self.fence.after <= self.lost_after:
-            problem = f"fence.after is {self.fence.after:g} s."
-            fix = f"Write {self.suspect_after:g} (suspect_after) to {self.lost_after:g} (lost_after)."
+            problem = f"fence.after is {self.fence.after:.12g} s."
+            fix = f"Write {self.suspect_after:.12g} (suspect_after) to {self.lost_after:.12g} (lost_after)."
             raise ConfigError(problem, fix=fix)
         if self.enrolment_listen and self.ca_directory is None:
             fix = "Name the folder of ca.pem and ca.key."

@@ -30,7 +30,7 @@ class HostChecksConfig:
         """Raises ``ConfigError`` for a time, a share or a name that can't be."""
         if self.every and self.every < LEAST_S:
             fix = 'Write "1h" or more, such as "7d", or 0.'
-            raise ConfigError(f"host_checks.every is {self.every:g} s.", fix=fix)
+            raise ConfigError(f"host_checks.every is {self.every:.12g} s.", fix=fix)
         if not 1 <= self.at_once <= 100:
             raise ConfigError(f"host_checks.at_once is {self.at_once}.", fix="Write a percentage, 1 to 100.")
         if not self.python or not self.python.isprintable() or "$" in self.python:

@@ -62,7 +62,7 @@ class OidcConfig:
         if "openid" not in self.scopes:
             raise ConfigError("oidc.scopes lacks openid.", fix='Write scopes = ["openid", "profile"].')
         if not 60 <= self.lifetime <= 30 * 86_400:
-            raise ConfigError(f"oidc.lifetime is {self.lifetime:g} s.", fix="Write 1m to 30d; 12h is usual.")
+            raise ConfigError(f"oidc.lifetime is {self.lifetime:.12g} s.", fix="Write 1m to 30d; 12h is usual.")
         if not self.grants:
             fix = 'Write [[oidc.grants]] with group = "…" and role = "user".'
             raise ConfigError("oidc.grants is empty, so no user could sign in.", fix=fix)

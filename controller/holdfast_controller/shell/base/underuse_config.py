@@ -27,7 +27,7 @@ class UnderuseConfig:
         if not 1 <= self.below <= 100:
             raise ConfigError(f"{place}.below is {self.below}.", fix="Write a percentage, 1 to 100.")
         if self.duration < 60:
-            raise ConfigError(f"{place}.duration is {self.duration:g} s.", fix="Write 1m or more, such as 2h.")
+            raise ConfigError(f"{place}.duration is {self.duration:.12g} s.", fix="Write 1m or more, such as 2h.")
         if self.of and self.of not in UnderuseShare.__members__:
             raise ConfigError(f"{place}.of is {self.of!r}.", fix="Write ANY or ALL.")
         if self.action not in UnderuseAction.__members__:

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from holdfast._base.plural import count
 from holdfast._base.printable import one_line
 from holdfast._base.proto_values import seconds
 from holdfast.v1 import job_pb2
@@ -60,11 +61,11 @@ class StreamWords:
 def detail(method: str, request: Any) -> str:
     """The part of a call that is kept in the audit log beside its subject, such as a weight; else empty."""
     if method.endswith("ClusterService/SetShare"):
-        return f"weight {request.weight:g}" if request.HasField("weight") else "no weight"
+        return f"weight {request.weight:.12g}" if request.HasField("weight") else "no weight"
     if method.endswith("ScheduleService/CreateSchedule"):
         return one_line(f"{request.cron} in {request.time_zone or 'UTC'}"[:COMMAND_MOST])
     if method.endswith("ClusterService/SetGuarantee"):
-        return f"guarantee of {request.gpus} GPUs" if request.gpus else "no guarantee"
+        return f"guarantee of {count(request.gpus, 'GPU')}" if request.gpus else "no guarantee"
     if method.endswith("ClusterService/SetQuota"):
         limits = ", ".join(f"{field.name} {value}" for field, value in request.limits.ListFields())
         return "; ".join(filter(None, ("all cleared" if request.clear else "", limits)))
@@ -75,12 +76,12 @@ def detail(method: str, request: Any) -> str:
     known = request.fault in job_pb2.FaultKind.values()  # any number may be sent
     fault = job_pb2.FaultKind.Name(request.fault) if known else f"fault {request.fault}"
     fault = fault.removeprefix("FAULT_KIND_").lower()
-    span = f" for {seconds(request.duration):g} s" if request.HasField("duration") else ""
+    span = f" for {seconds(request.duration):.12g} s" if request.HasField("duration") else ""
     return f"{fault} of rank {request.rank}{span}"
 
 
 def _reserved(wanted: Any) -> str:
-    what = f"{wanted.gpus} GPUs" if wanted.gpus else f"{wanted.count} hosts" if wanted.count else "hosts"
+    what = count(wanted.gpus, "GPU") if wanted.gpus else count(wanted.count, "host") if wanted.count else "hosts"
     which = [*wanted.hosts, *(f"{key}={value}" for key, value in sorted(wanted.labels.items()))]
     which += [wanted.match] if wanted.match else []
     whose = " in ".join(filter(None, (f"user {wanted.user}" if wanted.user else "", wanted.project)))

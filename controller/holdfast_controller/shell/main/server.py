@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import grpc
 from grpc_health.v1 import health_pb2
 
+from holdfast._base.plural import count
 from holdfast._daemon import log
 from holdfast._daemon.loop_watch import LoopWatch
 from holdfast._daemon.sd_notify import Supervisor
@@ -306,4 +307,4 @@ def _audit(config: ControllerConfig) -> Audit:
 
 def _status(cluster: Cluster) -> str:
     heard = sum(cluster.presence_of(name).session is not None for name in cluster.hosts)
-    return f"{heard} of {len(cluster.hosts)} hosts connected, {len(cluster.queue)} jobs wait"
+    return f"{heard} of {len(cluster.hosts)} hosts connected, {count(len(cluster.queue), 'job')} queued"

@@ -62,7 +62,7 @@ def _checked(request: job_pb2.InjectFaultRequest) -> Fault:
     elif fault is Fault.KILL and request.HasField("duration"):
         wrong.append(Violation("duration", "is of no use to KILL", "leave it out: the rank is gone at once"))
     elif fault is not Fault.KILL and not 0 < for_s <= LONGEST_S:
-        wrong.append(Violation("duration", f"{for_s:g} s is out of range", "use more than 0, and 1 h at most"))
+        wrong.append(Violation("duration", f"{for_s:.12g} s is out of range", "use more than 0, and 1 h at most"))
     if fault is Fault.SLOW and not 1 <= request.speed_percent <= 99:
         problem = f"{request.speed_percent} is no speed of a slowed rank"
         wrong.append(Violation("speed_percent", problem, "use 1 to 99 percent of the time"))

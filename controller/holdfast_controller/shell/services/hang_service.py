@@ -33,7 +33,7 @@ class HangService(hang_pb2_grpc.HangServiceServicer):
         by = caller_name(context)
         duration_s = seconds(request.duration)
         if not 0 <= duration_s <= MAX_HOLD_S:
-            problem = f"{duration_s:g} s is out of range"
+            problem = f"{duration_s:.12g} s is out of range"
             raise InvalidInput([Violation("duration", problem, "use 0 (to end a hold) up to 30 days")])
         job_id = await self._driver.ask(
             once(by, request, lambda token: HoldAsked(token, by, request.id, duration_s))

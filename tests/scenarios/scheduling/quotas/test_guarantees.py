@@ -122,7 +122,7 @@ def test_settings_that_let_a_project_hold_less_than_its_guarantee_are_told_and_t
     guarantee(world, "vision", 8)
     world.step(st.PoliciesChanged(dataclasses.replace(POLICIES, quotas={"*": Quota(gpus=4)})))
     assert above_quotas(world.cluster, world.reactor.policies.quotas) == {
-        "vision": "8 GPUs are guaranteed to vision, and its quota is 4"
+        "vision": "vision is guaranteed 8 GPUs, and its quota is 4"
     }
     world.submit("first", of("vision"))
     world.submit("second", of("vision"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from holdfast.cli.jobs.series import _csv, page_lines, spark
+from holdfast.cli.jobs.series import _csv, _short, page_lines, spark
 from holdfast.v1 import job_pb2
 
 NAN = math.nan
@@ -26,6 +26,11 @@ def test_bars_go_from_0_to_the_top_and_what_is_unknown_is_blank() -> None:
 
 def test_values_that_are_close_are_told_apart() -> None:
     assert spark([1000.0, 1010.0, 1020.0]) == "▁▄█"
+
+
+def test_figures_have_three_digits_or_all_of_a_whole_number() -> None:
+    assert [_short(value) for value in (0.0, 9.876, 99.97, 999.0, 71.23e9)] == ["0", "9.88", "100", "999", "71.2G"]
+    assert [_short(value) for value in (999.6e6, 999.9e9, 1.5e15)] == ["1000M", "1000G", "1500T"]
 
 
 def test_a_page_names_the_time_and_the_extremes() -> None:

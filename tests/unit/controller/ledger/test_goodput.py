@@ -50,3 +50,16 @@ def test_saves_stay_bounded_and_the_newest_is_among_them() -> None:
     assert MOST_SAVES // 2 < len(found) <= MOST_SAVES
     assert found[-1] == Reached(story.ms(939), 919.0) and found[0].step == 0.0
     assert found == sorted(found, key=lambda each: each.at)
+
+
+@pytest.mark.parametrize(
+    ("reached", "words"),
+    [
+        (Reached(0, 1_234_567.0), "step 1234567"),
+        (Reached(0, 12.5), "step 12.5"),
+        (Reached(0, 0.1 + 0.2), "step 0.3"),
+        (Reached(0, 10_000_001.0, 50_000_000.0), "10000001 of 50000000"),
+    ],
+)
+def test_a_step_is_written_out_however_large(reached: Reached, words: str) -> None:
+    assert reached.in_words == words

@@ -27,7 +27,8 @@ def full(name: str, gpus: int) -> Host:
 def words(*pools: Pool, gpus: tuple[int, ...] = (2, 2)) -> tuple[str, str]:
     hosts = [full(f"host-{number}", count) for number, count in enumerate(gpus)]
     problem, fix = never_fits(Gang(pools), hosts)
-    start = f"all {len(hosts)} hosts together could not hold the job even when empty: "
+    which = f"all {len(hosts)} hosts together" if len(hosts) > 1 else "the only host"
+    start = f"{which} could not hold the job even when empty: "
     assert problem.startswith(start)
     assert not re.search(r"\b(free|now)\b", problem)
     return problem.removeprefix(start), fix
@@ -37,6 +38,10 @@ def test_one_worker_that_is_larger_than_any_host_is_split_where_that_fits() -> N
     problem, fix = words(Pool(1, TASK, gpus=4))
     assert problem == "it asks for 4 GPUs, and a host has 2 at most"
     assert fix == "ask for as many GPUs in smaller workers (--replicas 2 --gpus 2), or add hosts"
+
+
+def test_a_single_host_is_called_so() -> None:
+    assert words(Pool(1, TASK, gpus=2), gpus=(1,))[0] == "it asks for 2 GPUs, and a host has 1 at most"
 
 
 def test_more_gpus_than_there_are() -> None:

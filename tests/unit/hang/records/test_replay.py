@@ -66,7 +66,7 @@ def test_a_hang_is_noticed_then_confirmed() -> None:
     assert stop + 20 < noticed.at_s < stop + 60
     assert noticed.at_s < confirmed.at_s < stop + 240
     assert noticed.rule == "GPUS_IDLE"
-    assert "no rank of 1 has moved" in noticed.sentence
+    assert "its only rank has not moved" in noticed.sentence
 
 
 def test_a_silence_that_ends_is_over() -> None:
@@ -139,7 +139,7 @@ def test_the_command_prints_the_story(file: Path) -> None:
     result = CliRunner().invoke(root, ["hang", "replay", str(file)])
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0].split()[:2] == ["0ms", "generation"]
-    assert "noticed    GPUS_IDLE: no rank of 1 has moved" in result.stdout
+    assert "noticed    GPUS_IDLE: its only rank has not moved" in result.stdout
 
 
 def test_the_command_prints_json(file: Path) -> None:

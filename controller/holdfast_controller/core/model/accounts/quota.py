@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from holdfast._base.plural import count
 from holdfast._base.projects import EVERY_PROJECT
 from holdfast_controller.core.model.gang import Gang
 
@@ -196,7 +197,7 @@ def never(quotas: Quotas, owner: str, gang: Gang) -> tuple[str, str]:
     """(field, problem) of a job that could not start even if nothing were held; both empty when it could."""
     for _, name, quota in _limits(quotas, owner, gang):
         if quota.gpus is not None and gang.gpus_held > quota.gpus:
-            problem = f"the job needs {gang.gpus_held} GPUs, and {name} may hold no more than {quota.gpus}"
+            problem = f"the job needs {count(gang.gpus_held, 'GPU')}, and {name} may hold no more than {quota.gpus}"
             return "jobSpec.workerPoolSpecs", problem
         if quota.running_jobs == 0:
             return "jobSpec.workerPoolSpecs", f"{name} may run no jobs"

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast._base.plural import count
 from holdfast_controller.core.model.accounts.quota import USER, Quotas, Waiting, lack, quota_of
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
@@ -127,5 +128,5 @@ def above_quotas(cluster: Cluster, quotas: Quotas) -> dict[str, str]:
     for project, guaranteed in sorted(cluster.shares.guarantees.items()):
         quota = quota_of(quotas, project)
         if quota is not None and quota.gpus is not None and quota.gpus < guaranteed:
-            found[project] = f"{guaranteed} GPUs are guaranteed to {project}, and its quota is {quota.gpus}"
+            found[project] = f"{project} is guaranteed {count(guaranteed, 'GPU')}, and its quota is {quota.gpus}"
     return found

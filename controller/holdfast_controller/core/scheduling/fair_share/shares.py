@@ -67,7 +67,7 @@ def _violation(asked: ShareAsked, weights: dict[str, float]) -> Violation | None
         return None
     if math.isnan(asked.weight) or not LEAST <= asked.weight <= MOST:
         fix = f"use {LEAST:g} to {MOST:,.0f}; a quota of 0 running jobs lets a project run nothing"
-        return Violation("weight", f"is {asked.weight:g}", fix)
+        return Violation("weight", f"is {asked.weight:.12g}", fix)
     if asked.project not in weights and len(weights) >= MOST_WEIGHTS:
         return Violation("project", f"{MOST_WEIGHTS:,} projects have a weight already", "clear some")
     return None

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from holdfast._base.plural import count
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
@@ -72,7 +73,8 @@ def fit_when_empty(gang: Gang, hosts: list[Host]) -> Fit:
         if split := _split(gang, admitted, capacities):
             fix = f"ask for as many GPUs in smaller workers ({split}), or add hosts"
     its = "" if len(admitted) == len(hosts) else " that it may have"
-    reason = f"all {len(admitted)} hosts{its} together could not hold the job even when empty: {lack}"
+    all_hosts = f"all {len(admitted)} hosts{its} together" if len(admitted) > 1 else f"the only host{its}"
+    reason = f"{all_hosts} could not hold the job even when empty: {lack}"
     return Fit(fits=False, reason=reason, fix=fix)
 
 
@@ -147,7 +149,7 @@ def _of_one_pool(gang: Gang, capacities: list[HostCapacity]) -> str:
         able = able_hosts(pool, capacities)
         if not able or _too_large(pool, able):
             continue
-        its = f"the {len(able)} hosts that workerpool{number} may have ({pool.hosts_in_words()})"
+        its = f"the {count(len(able), 'host')} that workerpool{number} may have ({pool.hosts_in_words()})"
         if (slots := sum(capacity.slots for capacity in able)) < pool.replicas:
             return f"it has {pool.replicas:,} workers, and {its} take {slots:,}"
         there, wanted = sum(capacity.matching(pool) for capacity in able), pool.replicas * pool.gpus
