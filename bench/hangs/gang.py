@@ -22,7 +22,7 @@ from pathlib import Path
 import holdfast
 
 STEP_S, LINE_EVERY = float(os.environ.get("STEP_S", "0.4")), int(os.environ.get("LINE_EVERY", "4"))
-RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 LAST_S = float(os.environ.get("LAST_S", "45"))
 BURN = (
     "import time\n"

@@ -288,14 +288,16 @@ class Cores:
         self.left = cores
         self.freed = asyncio.Condition()
 
-    async def run(self, case: Case, root: Path, told: Callable[[Case, Outcome], None]) -> Outcome:
+    async def run(
+        self, case: Case, root: Path, told: Callable[[Case, Outcome], None], kind: type[Run] = Run
+    ) -> Outcome:
         """The outcome of a case, once there is room for it."""
         async with self.freed:
             await self.freed.wait_for(lambda: self.left >= case.burns)
             self.left -= case.burns
         try:
             folder = Path(tempfile.mkdtemp(dir=root))
-            outcome = await Run(case, folder).play()
+            outcome = await kind(case, folder).play()
         finally:
             async with self.freed:
                 self.left += case.burns
@@ -304,15 +306,19 @@ class Cores:
         return outcome
 
 
-async def play(cases: Iterable[Case], root: Path, cores: float = 2.0) -> list[tuple[Case, Outcome]]:
-    """All cases, as many at once as ``cores`` bear."""
-    # Files are looked at as often as all the rest is, in scale.
+def slow_down() -> None:
+    """Make the agent look at files and stacks as often as at all the rest, in scale."""
     sampled_worker.FILES_EVERY_S = 10.0 * SCALE
     sampled_waits.RECHECK_S = 10.0 * SCALE
     sampled_waits.CHILD_RECHECK_S = 4.0 * SCALE
     stack_watch.STILL_S = 10.0 * SCALE
     stack_watch.SILENT_S = 30.0 * SCALE
     stack_watch.AGAIN_S = tuple(pause * SCALE for pause in stack_watch.AGAIN_S)
+
+
+async def play(cases: Iterable[Case], root: Path, cores: float = 2.0) -> list[tuple[Case, Outcome]]:
+    """All cases, as many at once as ``cores`` bear."""
+    slow_down()
     shared = Cores(cores)
     cases = tuple(cases)
     outcomes = await asyncio.gather(*(shared.run(case, root, _tell) for case in cases))

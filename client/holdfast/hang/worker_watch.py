@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast._base.codec import from_plain, to_plain
-from holdfast.hang.pipeline.features import OutputFeatures, RankFeatures, WorkerFeatures
+from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast.hang.pipeline.learned_step import LearnedStep
 from holdfast.hang.pipeline.log_progress import COUNT_S, MAX_LINE, LineReader, WorkCount, plain
 from holdfast.hang.pipeline.rank_baseline import Baseline, begin, observe
 from holdfast.hang.pipeline.rank_times import RankTimes, added
+from holdfast.hang.pipeline.speakers import Speakers
 from holdfast.hang.pipeline.step_count import LineCounts, Shown, StepCount
 from holdfast.hang.records.recording import LogLine, WorkerSample
 from holdfast.hang.thresholds import Tuning
@@ -53,6 +54,7 @@ class WorkerWatch:
     counts: LineCounts = field(default_factory=LineCounts)
     learned: LearnedStep = field(default_factory=LearnedStep)
     _work: WorkCount = field(default_factory=WorkCount)
+    _speakers: Speakers = field(default_factory=Speakers)
     _events_s: float | None = None
     _reader: LineReader = field(init=False)
     _reports: dict[int, int] = field(default_factory=dict)
@@ -66,6 +68,7 @@ class WorkerWatch:
         """The worker after one more sample."""
         if sample.ranks:
             self._ranks = tuple(self._rank(sample, index) for index in range(len(sample.ranks)))
+            self._speakers.look(sample.ranks)
         if self._has_progressed(sample):
             self.last_progress_s = sample.at_s
         grown = None if self.reported else sample.files.events_grew_s
@@ -139,10 +142,16 @@ class WorkerWatch:
         if self.reported:
             return moved
         lines = sample.lines if self.step_pattern else _newest(sample.lines)
-        read = [self._is_progress(line, sample.at_s) for line in lines]
+        least = self.tuning.helper_cpu_share
+        at_work = any(rank.motion is Motion.WORKING or rank.cpu_share >= least for rank in self._ranks)
+        works = at_work and self._speakers.wrote
+        read = [self._is_progress(line, sample.at_s, works=works) for line in lines]
         if self._reader.step is not None:
             self.step = self._reader.step
-        return any(read)
+        if self.step_pattern or not sample.ranks:
+            return any(read)
+        newest = [(line.rank, line.text) for line in lines[-WORK_LINES:]]
+        return self._speakers.is_progress(newest, any(read), self._ranks, self.baselines, sample.at_s, self.tuning)
 
     def _note_work(self, sample: WorkerSample) -> None:
         """Note whether the program has begun its work by now; once it has, that stays."""
@@ -168,9 +177,9 @@ class WorkerWatch:
             if self.step is not None and said.resumed is not None:
                 self.step = min(self.step, float(said.resumed))
 
-    def _is_progress(self, line: LogLine, at_s: float) -> bool:
+    def _is_progress(self, line: LogLine, at_s: float, *, works: bool) -> bool:
         before = self._reader.steps_read
-        progress = self._reader.is_progress(line.text, line.rank)
+        progress = self._reader.is_progress(line.text, line.rank, at_s=at_s, works=works)
         if self._reader.steps_read > before:
             self.count.take(line.rank, self._reader.step, self._reader.total)
         elif self.step is None:
@@ -199,6 +208,7 @@ class WorkerWatch:
             "learned": to_plain(self.learned) if self.learned.chosen is not None else {},
             "resumes": self.resumes,
             "beganWork": self._work.began,
+            "mainThreadsCount": self._speakers.counts,
         }
 
     def restore(self, record: dict[str, Any]) -> None:
@@ -215,6 +225,7 @@ class WorkerWatch:
         self.baselines, self.count, self.resumes = baselines, count, record.get("resumes", 0)
         self.last_progress_s, self.step = record.get("lastProgressS"), known_step(record.get("step"))
         self._work.began = record.get("beganWork", False)
+        self._speakers.counts = record.get("mainThreadsCount", False)
         if self.step_pattern:
             self._reader.take_up(self.step)
         self._reports = {int(rank): count for rank, count in record.get("reports", {}).items()}

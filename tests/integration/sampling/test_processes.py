@@ -44,6 +44,25 @@ async def test_spinning_rank_uses_cpu_and_its_main_threads_switches_are_its_own(
     assert (process(sample.ranks[0]).main_switches or 0) - (first.main_switches or 0) < 50
 
 
+async def test_what_a_main_thread_writes_is_told_from_what_another_thread_or_a_child_does(stage: Stage) -> None:
+    now = Path(stage.facts.scratch_dir) / "now"
+    beat = "while True: os.write(1, b'tick\\n'); time.sleep(0.05)"
+    stage.start(
+        f"def run():\n    {beat}\n"
+        "threading.Thread(target=run, daemon=True).start()\n"
+        f"subprocess.Popen([sys.executable, '-c', {f'import os, time{chr(10)}{beat}'!r}])\n"
+        f"while not os.path.exists({str(now)!r}): time.sleep(0.02)\nos.write(1, b'mine' * 100)\nsignal.pause()"
+    )
+    await stage.up()
+    told = await stage.sampled(lambda s: s.ranks[0].children.written > 0, "the child's lines")
+    quiet = process(told.ranks[0]).main_written
+    later = await stage.sampled(lambda s: s.ranks[0].children.written > told.ranks[0].children.written, "more")
+    assert quiet is not None and process(later.ranks[0]).main_written == quiet
+    now.touch()
+    wrote = await stage.sampled(lambda s: process(s.ranks[0]).main_written != quiet, "its own line")
+    assert process(wrote.ranks[0]).main_written == quiet + 400
+
+
 async def test_stopped_rank_and_its_continuation(stage: Stage) -> None:
     pid = stage.start("time.sleep(600)")
     await stage.up()

@@ -23,6 +23,7 @@ class Counters(NamedTuple):
     reaped_ticks: int = 0
     storage_bytes: int = 0
     major_faults: int = 0
+    written: int = 0
 
 
 class Growth(NamedTuple):
@@ -32,6 +33,7 @@ class Growth(NamedTuple):
     reaped_ticks: int
     storage_bytes: int
     major_faults: int
+    written: int = 0
 
 
 class Account:
@@ -61,18 +63,22 @@ class Account:
             if not self._looks:
                 self._ticks_due = self._bytes_due = 0
         return Growth(
-            max(0, now.own_ticks - last.own_ticks), reaped, stored, max(0, now.major_faults - last.major_faults)
+            max(0, now.own_ticks - last.own_ticks),
+            reaped,
+            stored,
+            max(0, now.major_faults - last.major_faults),
+            max(0, now.written - last.written),
         )
 
 
 class TreeTally:
     """The sum over some descendants of a rank."""
 
-    __slots__ = ("_bytes", "_faults", "_spawned", "_tick_s", "_ticks")
+    __slots__ = ("_bytes", "_faults", "_spawned", "_tick_s", "_ticks", "_written")
 
     def __init__(self, tick_s: float) -> None:
         self._tick_s = tick_s
-        self._ticks = self._bytes = self._faults = self._spawned = 0
+        self._ticks = self._bytes = self._faults = self._spawned = self._written = 0
 
     def spawned(self) -> None:
         """Count one more process."""
@@ -83,6 +89,7 @@ class TreeTally:
         self._ticks += growth.own_ticks + growth.reaped_ticks
         self._bytes += growth.storage_bytes
         self._faults += growth.major_faults
+        self._written += growth.written
 
     def add_ticks(self, ticks: int) -> None:
         """CPU time of descendants that were never seen."""
@@ -90,4 +97,4 @@ class TreeTally:
 
     def sample(self) -> TreeSample:
         """The totals so far."""
-        return TreeSample(self._ticks * self._tick_s, self._bytes, self._faults, self._spawned)
+        return TreeSample(self._ticks * self._tick_s, self._bytes, self._faults, self._spawned, self._written)

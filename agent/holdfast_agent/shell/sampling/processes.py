@@ -74,11 +74,11 @@ class Member(Subject):
 
     def read_counters(self, turn: Turn) -> Counters:
         """Counters from the newest ``stat``, and from ``io`` if it is readable."""
-        stored = self.account.last.storage_bytes
+        stored, chars = self.account.last.storage_bytes, self.account.last.written
         if not self.no_io and (io := self._io(turn)) is not None:
-            stored = io.storage_bytes
+            stored, chars = io.storage_bytes, io.written_chars
             self.written = io.written_chars + io.written_bytes
-        return Counters(self.stat.own_ticks, self.stat.reaped_ticks, stored, self.stat.major_faults)
+        return Counters(self.stat.own_ticks, self.stat.reaped_ticks, stored, self.stat.major_faults, chars)
 
     def _io(self, turn: Turn) -> Io | None:
         io = self._parsed(turn, "io", proc_text.parse_io)
@@ -88,6 +88,12 @@ class Member(Subject):
     def read_main_thread(self, turn: Turn) -> MainThread | None:
         """The process's tracer and the voluntary switches of its main thread; None where we may not read them."""
         return self._parsed(turn, f"task/{self.pid}/status", proc_text.parse_main_thread)
+
+    def read_main_written(self, turn: Turn) -> int | None:
+        """Bytes that its main thread has written by system calls; None where we may not read them."""
+        if self.no_io or (io := self._parsed(turn, f"task/{self.pid}/io", proc_text.parse_io)) is None:
+            return None
+        return io.written_chars
 
     def read_core_time(self, turn: Turn) -> CoreTime | None:
         """Time of its main thread on a core and without one; None where the kernel doesn't say."""

@@ -194,6 +194,7 @@ class Tree:
             traced=main is not None and main.tracer != 0 and not ours,
             ran_s=core.ran_s if core is not None else None,
             queued_s=core.queued_s if core is not None else None,
+            main_written=None if stat.state is State.ZOMBIE else member.read_main_written(turn),
         )
         return sample, paused or self._tools.stopped_since(member.pid, self._before_s)
 

@@ -241,7 +241,11 @@ def silent(view: View, gang: Gang) -> Finding | None:
     """
     if view.unseen:
         return None
-    if view.now_s - view.quiet_since_s < limits.silence_limit_s(view):
+    limit_s = limits.silence_limit_s(view)
+    if gang.still and gang.first.wait.at_work:
+        # A loader that computes is given the time of lone work, as by R3.
+        limit_s = max(limit_s, limits.notice_after_s(view, view.tuning.lone_notice_s))
+    if view.now_s - view.quiet_since_s < limit_s:
         return None
     families = {Family.OUTPUT} | ({Family.PROCESS} if gang.still else set())
     grade = Grade.SUSPECT if view.moving and view.dumps_awaited else Grade.NOTICE

@@ -1,10 +1,11 @@
 """Which log lines are progress.
 
 A line is progress when it has a shape not seen before in this generation, or when a number in it, other than a
-clock, grows: exceeds the greatest this shape has shown at that place, or, as a step count that starts over with
-each epoch does, keeps growing line after line. A number that often falls is a gauge (memory in use, a temperature)
-and never progress, nor is one that counts attempts. A heartbeat that continues while the job hangs has an old shape
-and no such number. With a step pattern of the job's own, only the number it finds is looked at.
+clock, goes on: beyond all that this shape has shown at that place, up as a step count or down as a loss, or, as a count
+that starts over with each epoch does, one way line after line. One that often turns is a gauge (memory in use, a
+temperature, a noisy loss): progress only of a rank at work that printed it itself, in a line that counts nothing. A
+count of attempts is none, nor is a number with a point that grows by one a second, whatever it is called. With a step
+pattern of the job's own, only the number it finds is looked at. Who printed a line: see ``pipeline.speakers``.
 
 Whether the program has begun its work is a stricter question (``WorkCount``): every start prints lines of new shapes.
 """
@@ -12,6 +13,7 @@ Whether the program has begun its work is a stricter question (``WorkCount``): e
 from __future__ import annotations
 
 import functools
+import math
 import re
 from dataclasses import dataclass
 
@@ -23,14 +25,16 @@ from holdfast.training.known_step import known_step
 MAX_SHAPES = 512
 MAX_NUMBERS = 16
 MAX_LINE = 512
-# So many rises in a row, below the greatest ever, make a count that has started over; a reading that wanders (a
-# temperature, memory in use) turns back sooner as a rule.
+# So many changes one way, within the greatest and the least ever, make a count that has started over; a reading that
+# wanders (a temperature, memory in use) turns back sooner as a rule.
 RISES = 3
-# A number that has fallen in more than this share of its changes is a gauge. A count that starts over with each
-# epoch and rises at least ``RISES`` times in between falls no more often.
+# A number that has changed either way in more than this share of its changes is a gauge. A count that starts over
+# with each epoch and rises at least ``RISES`` times in between falls no more often.
 GAUGE_SHARE = 0.25
 # So few changes tell a gauge from a count yet: a gauge that climbs at first is taken for a count until then.
 GAUGE_CHANGES = 4
+# Over so long a number with a point is told for a clock, by times that are so far off at most, and a share of it.
+CLOCK_S, CLOCK_OFF_S, CLOCK_SHARE = 20.0, 2.0, 0.01
 
 _COUNTED = (
     r"(?:steps?|it|iters?|iterations?|epochs?|(?:mini-?)?batch(?:es)?|updates?|rounds?|episodes?|games?|trials?"
@@ -113,37 +117,67 @@ _SPEAKS = re.compile(
 """Before and with the number of who prints a line, where several print lines of one shape."""
 
 
+_NEVER = (0.0, -math.inf)
+
+
 @dataclass(slots=True)
 class _Place:
     """History of one number in a shape of lines."""
 
+    lowest: float
     highest: float
     last: float
+    # Changes in a row that were rises; less than 0: that were falls.
+    run: int = 0
     rises: int = 0
-    changes: int = 0
     falls: int = 0
+    # A value of ``CLOCK_S`` ago or more and its time, and the newest that will be one; of a number with a point.
+    old: tuple[float, float] = _NEVER
+    newer: tuple[float, float] = _NEVER
+
+    def goes_on(self, value: float) -> bool:
+        """Take the next value in; whether it tells of work done."""
+        if value > self.last:
+            self.rises, self.run = self.rises + 1, max(self.run, 0) + 1
+        elif value < self.last:
+            self.falls, self.run = self.falls + 1, min(self.run, 0) - 1
+        else:
+            self.run = 0
+        beyond = not self.lowest <= value <= self.highest
+        self.last, self.lowest, self.highest = value, min(value, self.lowest), max(value, self.highest)
+        return (beyond or abs(self.run) >= RISES) and not self.is_gauge
 
     def grows(self, value: float) -> bool:
-        """Take the next value in; whether it tells of work done."""
-        self.rises = self.rises + 1 if value > self.last else 0
-        self.changes += value != self.last
-        self.falls += value < self.last
-        beyond = value > self.highest
-        self.last, self.highest = value, max(value, self.highest)
-        return (beyond or self.rises >= RISES) and not self._is_gauge
+        """Take the next value in; whether it tells of work counted upwards."""
+        return self.goes_on(value) and self.run > 0
 
     @property
-    def _is_gauge(self) -> bool:
-        return self.changes >= GAUGE_CHANGES and self.falls > GAUGE_SHARE * self.changes
+    def changes(self) -> int:
+        """How often it was another than before."""
+        return self.rises + self.falls
+
+    @property
+    def is_gauge(self) -> bool:
+        """Whether it often turns."""
+        return self.changes >= GAUGE_CHANGES and min(self.rises, self.falls) > GAUGE_SHARE * self.changes
+
+    def is_clock(self, at_s: float) -> bool:
+        """Whether its newest value, read at that time, has grown by one a second."""
+        if at_s - self.newer[1] >= CLOCK_S:
+            self.old, self.newer = self.newer, (self.last, at_s)
+        value, since_s = self.old
+        passed_s = at_s - since_s
+        return abs(self.last - value - passed_s) <= CLOCK_OFF_S + CLOCK_SHARE * passed_s < math.inf
 
 
 class _Shape:
     """Numbers of the lines of one shape, of all who print it together."""
 
-    __slots__ = ("first", "places", "several", "speaks")
+    __slots__ = ("first", "places", "pointed", "several", "speaks")
 
-    def __init__(self, shape: str, numbers: tuple[float, ...], rank: int) -> None:
+    def __init__(self, shape: str, numbers: tuple[float, ...], pointed: tuple[int, ...], rank: int) -> None:
         self.places = _places(numbers)
+        self.pointed = pointed
         places = (shape.count("#", 0, found.end()) - 1 for found in _SPEAKS.finditer(shape))
         self.speaks = tuple(index for index in places if index < len(numbers))
         self.first = self.speaker(numbers, rank)
@@ -153,14 +187,25 @@ class _Shape:
         """Return the rank that printed a line, and whom the line itself names."""
         return rank, *(numbers[index] for index in self.speaks)
 
+    def goes_on(self, numbers: tuple[float, ...], at_s: float) -> bool:
+        """Take a line's numbers in; whether one of them goes on and is no clock."""
+        moved = _moved(self.places, numbers)
+        clocks = [index for index in self.pointed if self.places[index].is_clock(at_s)]
+        return any(index not in clocks for index in moved)
+
+    def wanders(self, numbers: tuple[float, ...]) -> bool:
+        """Whether a line changes a gauge, and has no count that stands still beside it."""
+        changed = any(place.last != value for place, value in zip(self.places, numbers, strict=True))
+        return changed and all(place.is_gauge or not place.changes for place in self.places)
+
 
 def _places(numbers: tuple[float, ...]) -> list[_Place]:
-    return [_Place(value, value) for value in numbers]
+    return [_Place(value, value, value) for value in numbers]
 
 
-def _grow(places: list[_Place], numbers: tuple[float, ...]) -> bool:
-    # Every place is brought up to date, so no short cut at the first that grows.
-    return bool([place for place, value in zip(places, numbers, strict=True) if place.grows(value)])
+def _moved(places: list[_Place], numbers: tuple[float, ...]) -> list[int]:
+    """The places that go on; every one is brought up to date."""
+    return [index for index, (place, value) in enumerate(zip(places, numbers, strict=True)) if place.goes_on(value)]
 
 
 def plain(line: str) -> str:
@@ -175,14 +220,16 @@ def ungrouped(line: str) -> str:
 
 def normalised(line: str) -> tuple[str, tuple[float, ...]]:
     """A line's shape, with clocks, identifiers and numbers taken out, and the numbers that are no clocks."""
-    return _normalised(line[:MAX_LINE])
+    return _normalised(line[:MAX_LINE])[:2]
 
 
 @functools.lru_cache(maxsize=512)  # several readers ask for each line in turn
-def _normalised(line: str) -> tuple[str, tuple[float, ...]]:
+def _normalised(line: str) -> tuple[str, tuple[float, ...], tuple[int, ...]]:
+    """A line's shape, its numbers, and the places of those with a point."""
     text = _OPAQUE.sub("<id>", _CLOCKS.sub(_clock, line.strip()))
-    numbers = tuple(float(found) for found in _NUMBER.findall(text)[:MAX_NUMBERS])
-    return _NUMBER.sub("#", text.replace("#", SIGN)), numbers
+    found = _NUMBER.findall(text)[:MAX_NUMBERS]
+    pointed = tuple(index for index, number in enumerate(found) if "." in number)
+    return _NUMBER.sub("#", text.replace("#", SIGN)), tuple(float(number) for number in found), pointed
 
 
 def _clock(found: re.Match[str]) -> str:
@@ -212,33 +259,37 @@ class LineReader:
         """Go on where a reader of this generation has read ``step`` last: to read it again is no progress."""
         self.step = self._taken_up = step
 
-    def is_progress(self, line: str, rank: int = 0) -> bool:
-        """Whether this line of a rank tells of work done since the lines before it."""
+    def is_progress(self, line: str, rank: int = 0, *, at_s: float = 0.0, works: bool = False) -> bool:
+        """Whether this line of a rank tells of work done since the lines before it.
+
+        ``at_s`` is when it was read; ``works``: its rank is at work, and has printed it itself.
+        """
         if self._pattern is not None:
             return self._is_step(self._pattern, line, rank)
-        shape, numbers = normalised(plain(line))
+        shape, numbers, pointed = _normalised(plain(line)[:MAX_LINE])
         if not shape:
             return False
         known = self._shapes.get(shape)
         if known is None:
-            return self._is_new(shape, numbers, rank)
-        grows = _grow(known.places, numbers)
+            return self._is_new(shape, numbers, pointed, rank)
+        wanders = works and known.wanders(numbers)
+        goes_on = known.goes_on(numbers, at_s)
         speaker = known.speaker(numbers, rank)
         known.several |= speaker != known.first
-        return (known.several and self._own_grows((shape, speaker), numbers)) or grows
+        return (known.several and self._own_goes_on((shape, speaker), numbers)) or goes_on or wanders
 
-    def _own_grows(self, whose: tuple[str, tuple[float, ...]], numbers: tuple[float, ...]) -> bool:
+    def _own_goes_on(self, whose: tuple[str, tuple[float, ...]], numbers: tuple[float, ...]) -> bool:
         own = self._of_each.get(whose)
         if own is not None:
-            return _grow(own, numbers)
+            return bool(_moved(own, numbers))
         if len(self._of_each) < MAX_SHAPES:
             self._of_each[whose] = _places(numbers)
         return False
 
-    def _is_new(self, shape: str, numbers: tuple[float, ...], rank: int) -> bool:
+    def _is_new(self, shape: str, numbers: tuple[float, ...], pointed: tuple[int, ...], rank: int) -> bool:
         if len(self._shapes) >= MAX_SHAPES:
             return False
-        self._shapes[shape] = _Shape(shape, numbers, rank)
+        self._shapes[shape] = _Shape(shape, numbers, pointed, rank)
         return True
 
     def _is_step(self, pattern: StepPattern, line: str, rank: int) -> bool:
@@ -299,7 +350,7 @@ class WorkCount:
         known = self._counted.get(key)
         if known is None:
             if len(self._counted) < MAX_SHAPES:
-                self._counted[key] = _Counted(rank, at_s, [_Place(value, value) for value in numbers])
+                self._counted[key] = _Counted(rank, at_s, _places(numbers))
             return
         if known.rank != rank:
             return

@@ -48,16 +48,19 @@ class ProcessSample:
     # Of the main thread: its time on a core, and that in which it was ready and had none.
     ran_s: float | None = None
     queued_s: float | None = None
+    # Bytes that the main thread has written into anything: a terminal, a pipe, a file.
+    main_written: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TreeSample:
-    """Some descendants of a rank, added up; ``spawned`` counts all that ever started."""
+    """Some descendants of a rank, added up; ``spawned`` counts all that ever started, ``written`` as above."""
 
     cpu_s: float = 0.0
     storage_bytes: int = 0
     major_faults: int = 0
     spawned: int = 0
+    written: int = 0
 
 
 @dataclass(frozen=True, slots=True)

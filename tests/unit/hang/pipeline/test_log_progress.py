@@ -108,7 +108,8 @@ def test_those_who_count_on_their_own_are_each_seen_to_go_on(line: str) -> None:
 
 def test_memory_of_those_who_print_is_bounded() -> None:
     reader = LineReader()
-    assert not any([reader.is_progress(f"pid {pid} of step 7", pid) for pid in range(3 * MAX_SHAPES, 0, -1)][1:])
+    pids = [pid for each in range(1, 2 * MAX_SHAPES) for pid in (each + 4 * MAX_SHAPES, 4 * MAX_SHAPES - each)]
+    assert not any([reader.is_progress(f"pid {pid} of step 7", pid) for pid in pids][5:])
     assert len(reader._of_each) == MAX_SHAPES
 
 
@@ -213,3 +214,39 @@ def test_a_bar_that_is_drawn_in_number_signs_is_progress_at_each_step(label: str
 )
 def test_a_number_sign_of_the_line_is_no_number(before: str, after: str) -> None:
     assert normalised(before)[0] != normalised(after)[0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["loss {0:.5f}", "{1} batches to go", "remaining={1}", "perplexity {0:.4f} lr 0.001", "epoch 1 error {0:.4f}"],
+)
+def test_a_number_that_falls_all_the_time_is_progress(line: str) -> None:
+    assert all(progress([line.format(2 / (1 + step), 500 - step) for step in range(40)]))
+
+
+def test_a_countdown_that_starts_over_is_progress_again_after_a_few_lines() -> None:
+    lines = [f"{left} left" for left in (*range(8, 0, -1), *range(8, 0, -1))]
+    assert progress(lines)[8:] == [False, False, False, True, True, True, True, True]
+
+
+@pytest.mark.parametrize("line", ["wall {:.1f}", "t={:.3f}", "cpu_time={:.2f} queue 0"])
+def test_a_number_with_a_point_that_grows_by_one_a_second_is_a_clock(line: str) -> None:
+    reader = LineReader()
+    told = [reader.is_progress(line.format(7 + 10.004 * turn), at_s=1000 + 10 * turn) for turn in range(60)]
+    assert not any(told[4:])
+
+
+@pytest.mark.parametrize(("line", "rate"), [("step {:.0f}", 1.0), ("epoch {:.3f}", 0.5), ("tokens {:.1f}", 3.0)])
+def test_counts_that_grow_otherwise_are_no_clocks(line: str, rate: float) -> None:
+    reader = LineReader()
+    assert all(reader.is_progress(line.format(rate * 10 * turn), at_s=10.0 * turn) for turn in range(60))
+
+
+def test_a_loss_that_wanders_is_progress_of_a_rank_at_work_unless_a_count_stands_still_beside_it() -> None:
+    reader = LineReader()
+    losses = [0.4 + 0.01 * (37 * step % 101) / 101 for step in range(60)]
+    assert sum(reader.is_progress(f"loss {loss:.4f}", works=True) for loss in losses) > 54
+    assert sum(reader.is_progress(f"loss {loss:.4f}") for loss in losses) == 0
+    told = [reader.is_progress(f"step {step} loss {losses[step]:.4f}", works=True) for step in range(40)]
+    assert all(told)
+    assert not any([reader.is_progress(f"step 39 loss {loss:.4f}", works=True) for loss in losses][1:])
