@@ -68,7 +68,7 @@ class WorkerWatch:
         """The worker after one more sample."""
         if sample.ranks:
             self._ranks = tuple(self._rank(sample, index) for index in range(len(sample.ranks)))
-            self._speakers.look(sample.ranks)
+            self._speakers.look(sample.ranks, self.tuning)
         if self._has_progressed(sample):
             self.last_progress_s = sample.at_s
         grown = None if self.reported else sample.files.events_grew_s

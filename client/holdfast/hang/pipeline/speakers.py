@@ -7,7 +7,8 @@ stands still with a main thread that hasn't woken, and where a main thread has r
 its work itself. It may be progress where the main threads rest beside threads at work, where helpers are at work, and
 where the main threads have never counted anything in print, as when a logging thread prints for them.
 
-A line may be read just before what was written for it is counted, so the look after it decides as well.
+A line may be read just before what was written for it is counted, or while a process can't be seen for a moment, so the
+look after it decides as well.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _AT_WORK = (Motion.WORKING, Motion.BURNING)
 
 @dataclass(slots=True)
 class _Did:
-    """What one rank has done since the worker's newest line."""
+    """What one rank has done since the worker's newest line; the newest sample that shows its process, or its end."""
 
     sample: RankSample
     woke: bool = False
@@ -45,20 +46,27 @@ class Speakers:
         self._did: dict[int, _Did] = {}
         self._written = 0
         self._wrote = True
+        self._hidden = False
         self._awaited = False
         self._count = WorkCount()
 
-    def look(self, ranks: Sequence[RankSample]) -> None:
-        """Take in what the processes have done since the sample before."""
-        self._written = 0
+    def look(self, ranks: Sequence[RankSample], tuning: Tuning) -> None:
+        """Take in what the processes have done since they were last seen."""
+        self._written, self._hidden = 0, False
         for rank in ranks:
             did = self._did.get(rank.rank)
             if did is None:
                 self._did[rank.rank], self._wrote = _Did(rank), True
                 continue
-            old, did.sample = did.sample, rank
+            old = did.sample
+            if rank.process is None and rank.exit_code is None:
+                # What it has written shows once it is seen again, if that is soon.
+                hidden_s = rank.at_s - old.at_s
+                self._hidden, self._wrote = True, self._wrote or hidden_s > tuning.stale_s
+                continue
+            did.sample = rank
             if old.process is None or rank.process is None:
-                self._wrote = True  # it has ended with some last words, or can't be seen
+                self._wrote |= old.exit_code is None  # it may have ended with some last words
                 continue
             was, now = old.process, rank.process
             if was.main_written is None or now.main_written is None:
@@ -80,12 +88,12 @@ class Speakers:
     ) -> bool:
         """Whether lines of which one looks like progress are, by who may have printed them; ``read`` may be empty."""
         late = self._awaited and self._wrote
-        self._awaited = False
+        self._awaited &= self._hidden and not late
         if not read:
             return late
         speaks = self._wrote or self._others_work(ranks, baselines, at_s, tuning)
         self._note_count(read, at_s)
-        self._awaited = progress and not speaks
+        self._awaited |= progress and not speaks
         self._wrote = False
         for did in self._did.values():
             did.woke = False

@@ -180,6 +180,9 @@ def test_last_words_and_those_of_a_process_that_can_not_be_seen_count() -> None:
     worker.at_s += 2.0
     worker.samples[0] = RankSample(worker.at_s, 0, exit_code=1)
     assert worker.take("Traceback: a new shape")
+    worker.take()
+    worker.at_s += 2.0
+    assert not worker.take("tick 2")
     hidden = Worker()
     process = ProcessSample(main_switches=0)
     hidden.samples[0] = RankSample(0.0, 0, process)
@@ -188,6 +191,31 @@ def test_last_words_and_those_of_a_process_that_can_not_be_seen_count() -> None:
         hidden.samples[0] = RankSample(2.0 + count, 0, process)
         hidden.at_s = 2.0 + count
         assert hidden.take(f"tick {count}")
+
+
+def test_a_rank_that_is_not_seen_for_a_moment_lets_no_heartbeat_pass_and_hides_no_line_of_its_own() -> None:
+    worker = Worker(ranks=2)
+    worker.trains()
+    worker.look("tick 1000", switches=1)
+    seen, process = worker.samples[0], worker.samples[0].process
+    assert process is not None
+    for count in range(2, 8):
+        worker.at_s += 2.0
+        worker.samples[0] = RankSample(worker.at_s, 0)
+        assert not worker.take(f"tick {1000 + count}")
+    worker.samples[0] = replace(seen, at_s=worker.at_s + 2.0)
+    assert not worker.look("tick 1009")
+    worker.samples[0] = RankSample(worker.at_s + 2.0, 0)
+    assert not worker.take("step=2000")
+    wrote = replace(process, main_written=(process.main_written or 0) + 10)
+    worker.samples[0] = replace(seen, at_s=worker.at_s + 4.0, process=wrote)
+    worker.at_s += 4.0
+    assert worker.take()
+    for _ in range(9):
+        worker.at_s += 2.0
+        worker.samples[0] = RankSample(worker.at_s, 0)
+        worker.take()
+    assert worker.take("step=2001"), "it is hidden for long"
 
 
 def test_a_step_pattern_and_reports_count_whoever_prints() -> None:
