@@ -33,7 +33,7 @@ RISES = 3
 GAUGE_SHARE = 0.25
 # So few changes tell a gauge from a count yet: a gauge that climbs at first is taken for a count until then.
 GAUGE_CHANGES = 4
-# Over so long a number with a point is told for a clock, by times that are so far off at most, and a share of it.
+# Over so long a number with a point is known for a clock, by times that are so far off at most, and a share of it.
 CLOCK_S, CLOCK_OFF_S, CLOCK_SHARE = 20.0, 2.0, 0.01
 
 _COUNTED = (
