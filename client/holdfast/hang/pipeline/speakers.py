@@ -1,4 +1,4 @@
-"""Who may have printed a worker's lines: the main threads of its ranks, or something that goes on while they hang.
+"""Speakers of a worker's lines: the main threads of its ranks, or something that goes on while they hang.
 
 Theory of operation. A heartbeat's thread prints on whatever becomes of the training, and its numbers grow as a step
 count does. But the kernel counts what each thread writes: a line that came while no main thread, and no program that
@@ -8,7 +8,7 @@ its work itself. It may be progress where the main threads rest beside threads a
 where the main threads have never counted anything in print, as when a logging thread prints for them.
 
 A line may be read just before what was written for it is counted, or while a process can't be seen for a moment, so the
-look after it decides as well.
+next sample decides as well.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _AT_WORK = (Motion.WORKING, Motion.BURNING)
 
 @dataclass(slots=True)
 class _Did:
-    """What one rank has done since the worker's newest line; the newest sample that shows its process, or its end."""
+    """Movement of one rank since the worker's newest line; the newest sample that shows its process, or its end."""
 
     sample: RankSample
     woke: bool = False
