@@ -54,10 +54,14 @@ Entity = Job | Host | People | Shares | HostReservations | Schedule | Template
 _ENTITIES: dict[str, type[Any]] = {cls.__name__.lower(): cls for cls in get_args(Entity)}
 
 
-@functools.cache
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
+
+
 def _adapter(stored: type[Any]) -> TypeAdapter[Any]:
     """Of an event or an entity, made at its first use: making all of them would be a tenth of a start."""
-    return TypeAdapter(stored)
+    if (found := _ADAPTERS.get(stored)) is None:
+        found = _ADAPTERS[stored] = TypeAdapter(stored)
+    return found
 
 
 def prepare() -> None:
