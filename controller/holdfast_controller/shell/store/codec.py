@@ -10,10 +10,9 @@ import enum
 import functools
 import hashlib
 import json
-import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter
 
@@ -58,7 +57,7 @@ _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 
 
 def _adapter(stored: type[Any]) -> TypeAdapter[Any]:
-    """Of an event or an entity, made at its first use: making all of them would be a tenth of a start."""
+    """The adapter of an event or an entity. Made at its first use: to make all of them would be a tenth of a start."""
     if (found := _ADAPTERS.get(stored)) is None:
         found = _ADAPTERS[stored] = TypeAdapter(stored)
     return found
@@ -77,12 +76,11 @@ def layout() -> str:
 
 
 def fingerprint(*kinds: type[Any]) -> str:
-    """Of the fields of dataclasses and of all types in them. Their JSON schemas would take six times as long."""
+    """The fingerprint of dataclasses' fields and of all types in them. JSON schemas would take six times as long."""
     known: dict[Any, list[str]] = {}
     for kind in kinds:
         _describe(kind, known)
-    # Without modules: a class that moves to another one is stored as before.
-    described = [re.sub(r"(\w+\.)+", "", f"{kind} {about}") for kind, about in known.items()]
+    described = [[_name(kind), *about] for kind, about in known.items()]
     return hashlib.sha256(json.dumps(described).encode()).hexdigest()[:16]
 
 
@@ -97,9 +95,15 @@ def _describe(kind: Any, known: dict[Any, list[str]]) -> None:
     elif is_dataclass(kind) or hasattr(kind, "_fields"):
         hints = get_type_hints(kind)
         names = [each.name for each in fields(kind)] if is_dataclass(kind) else list(hints)
-        known[kind] = [f"{name}: {hints[name]}" for name in names]
+        known[kind] = [f"{name}: {_name(hints[name])}" for name in names]
         for name in names:
             _describe(hints[name], known)
+
+
+def _name(kind: Any) -> str:
+    """A type without the modules of its classes: one that moves to another module is stored as before."""
+    name = getattr(get_origin(kind) or kind, "__name__", str(kind))
+    return f"{name}[{', '.join(map(_name, inner))}]" if (inner := get_args(kind)) else str(name)
 
 
 def entity_of(event: ev.Event) -> str:

@@ -30,10 +30,9 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.accounts.users import Role
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.restore.reconcile import COUNTED_FROM, EPOCHS_LEFT_OUT, EVENTS_LEFT_OUT, left_out
-from holdfast_controller.shell.backup import backup, restore
+from holdfast_controller.shell.backup import backup, places, restore
 from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup.backup import back_up
-from holdfast_controller.shell.backup.places import newest_backup
 from holdfast_controller.shell.backup.sealed_stream import CHUNK_BYTES
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.bundles import shared_place
@@ -374,7 +373,7 @@ def test_a_backup_in_a_bucket_brings_the_controller_back(
     assert restore.main([place, "--to", str(cluster / "new"), *passphrase]) == 0
     bundle = f"bundles/{'a' * 64}"
     assert (cluster / "new/state" / bundle).read_bytes() == (cluster / "state" / bundle).read_bytes()
-    assert newest_backup(cluster / "state") > 0
+    assert places.newest_backup(cluster / "state") > 0
 
 
 @pytest.mark.require("s3")
@@ -388,7 +387,7 @@ def test_a_bucket_that_can_not_be_reached_has_no_part_of_a_backup(
     server.stop()
     with pytest.raises(Unavailable, match="Cannot write s3://holdfast/b: "):
         back_up(settings, "s3://holdfast/b", SECRET)
-    assert not list((cluster / "state").glob(".backup*")) and newest_backup(cluster / "state") == 0
+    assert not list((cluster / "state").glob(".backup*")) and places.newest_backup(cluster / "state") == 0
     server.start()
     with pytest.raises(ConfigError, match="Cannot read s3://holdfast/b: "):
         restore.restore("s3://holdfast/b", cluster / "new", cluster / "pass")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import enum
 import json
-from dataclasses import make_dataclass
-from types import GenericAlias
 from typing import Any, get_args
 
 import pytest
@@ -401,28 +398,3 @@ def test_one_of_a_thing_is_not_many() -> None:
         ),
     )
     assert message_of(event, cluster.jobs["a"]) == "submitted by ann: 1 rank on 1 worker"
-
-
-def test_what_is_stored_of_entities_has_another_layout_with_every_change_of_a_field() -> None:
-    class Colour(enum.Enum):
-        RED = "red"
-
-    class Others(enum.Enum):
-        RED = "red"
-        BLUE = "blue"
-
-    def of(*fields: tuple[str, Any]) -> str:
-        inner = make_dataclass("Inner", fields)
-        return codec.fingerprint(
-            make_dataclass("Outer", [("name", str), ("inner", GenericAlias(dict, (str, inner)))])
-        )
-
-    one = of(("paint", Colour), ("count", int))
-    others = [
-        of(("paint", Colour)),
-        of(("paint", Colour), ("count", float)),
-        of(("paint", Colour), ("number", int)),
-        of(("paint", Others), ("count", int)),
-    ]
-    assert one == of(("paint", Colour), ("count", int))
-    assert len({one, *others}) == 5
