@@ -18,16 +18,17 @@ from tests.sim.engine import Violation
 
 from holdfast_controller.shell.store import migrate
 from holdfast_controller.shell.store.databases import postgresql_server
-from holdfast_controller.shell.store.databases.postgresql import PostgresDatabase
+from holdfast_controller.shell.store.databases.postgresql import SESSION, PostgresDatabase
+from holdfast_controller.shell.store.databases.postgresql_address import DEFAULTS
 from holdfast_controller.shell.store.databases.postgresql_text import APPEND
 from holdfast_controller.shell.store.schema import events, metadata
 
 if TYPE_CHECKING:
     from tests.sim.several.process import Process
 
-UNANSWERED_S = 3.0
+UNANSWERED_S = float(DEFAULTS["tcp_user_timeout"]) / 1000
 """What is not acknowledged for so long breaks the connection: tcp_user_timeout."""
-IDLE_S = 5.0
+IDLE_S = float(SESSION["idle_in_transaction_session_timeout"].removesuffix("s"))
 """The server ends a transaction that stands still for so long: idle_in_transaction_session_timeout."""
 BACK_S = 0.001
 Change = dict[str, Any]

@@ -38,8 +38,8 @@ SESSION = {
     # What is acknowledged is on disk, and on the synchronous replicas, whatever the server's default.
     "synchronous_commit": "on",
     # A controller that is frozen, or cut off, keeps no other from leading.
-    "idle_in_transaction_session_timeout": "5s",
-    "tcp_user_timeout": "5s",  # also within an answer, which the server waits to be read
+    "idle_in_transaction_session_timeout": "3s",
+    "tcp_user_timeout": "3s",  # also within an answer, which the server waits to be read
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",
@@ -283,7 +283,7 @@ class PostgresDatabase:
 
         def drop(error: sa.exc.DBAPIError) -> bool:
             if broken := self._connection is None or error.connection_invalidated:
-                self._drop()
+                self._drop(error)
             return broken
 
         return self._patience.wait(attempt, drop)
@@ -298,17 +298,17 @@ class PostgresDatabase:
                 yield
         except sa.exc.DBAPIError as error:
             if error.connection_invalidated:
-                self._drop()
+                self._drop(error)
             raise
 
-    def _drop(self) -> None:
+    def _drop(self, error: sa.exc.DBAPIError) -> None:
         if self._connection is not None:
             with contextlib.suppress(sa.exc.SQLAlchemyError):
                 self._connection.invalidate()
             with contextlib.suppress(sa.exc.SQLAlchemyError):
                 self._connection.close()
         self._connection = None
-        self._patience.broke()
+        self._patience.broke(error)
 
     def _free(self, claim: Claim) -> bool:
         """Whether there is no other controller to wait for: ours, if it was killed, began the epoch noted here."""

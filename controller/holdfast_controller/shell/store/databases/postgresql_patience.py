@@ -13,7 +13,11 @@ from holdfast_controller.shell.store.databases.postgresql_address import first_l
 
 FOR_S, BESIDE_ANOTHER_S = 30.0, 4.0
 """A database that is away for longer ends the controller; sooner where another stands by, which may reach it."""
-EVERY_S = 0.25
+UNHEARD_S = 1.8
+"""Beside another, a database that says nothing for so long, not even no, ends it: unlike a restart it is out of this
+machine's reach alone, as far as can be known, and the other one leads by now."""
+AT_ONCE_S, EVERY_S = 1.0, 0.25
+"""What fails within that was refused, by the server or its machine; the wait between two tries."""
 R = TypeVar("R")
 
 
@@ -28,30 +32,38 @@ class Patience:
         self._name = name
         self._since = 0.0
         """When the connection was found broken; 0 while it is whole."""
+        self._heard = 0.0
+        """When an answer last came, or a refusal; 0 before the first."""
         self._ended: sa.exc.DBAPIError | None = None
         self.has_standby = False
         """Whether this controller leads, and another one may reach the database."""
 
-    def broke(self) -> None:
-        """The connection is broken: the wait begins, if it hasn't yet."""
-        self._since = self._since or time.monotonic()
+    def broke(self, error: sa.exc.DBAPIError) -> None:
+        """The connection is broken: the wait begins, if it hasn't yet, and is over where it has lasted long enough."""
+        now = time.monotonic()
+        self._since = self._since or now
+        longest_s = BESIDE_ANOTHER_S if self.has_standby else FOR_S
+        if now - self._since >= longest_s or (self.has_standby and now - self._heard >= UNHEARD_S):
+            self._ended = error
 
     def wait(self, attempt: Callable[[], R], drop: Callable[[sa.exc.DBAPIError], bool]) -> R:
-        """Call ``attempt`` until it works. ``drop`` forgets a connection, and says whether the error has broken it."""
-        while True:
-            if self._ended is not None:
-                raise self._ended
+        """Call ``attempt`` until it works. ``drop`` tells ``broke`` of an error that has broken the connection.
+
+        It says whether the error has.
+        """
+        while self._ended is None:
+            began = time.monotonic()
             try:
                 done = attempt()
             except sa.exc.DBAPIError as error:  # a transaction that stood still too long ends with an InternalError
+                if (now := time.monotonic()) - began < AT_ONCE_S:
+                    self._heard = now
                 if not drop(error):
                     raise
-                self.broke()
                 log.warning("store.unreachable", database=self._name, error=first_line(error))
-                if time.monotonic() - self._since >= (BESIDE_ANOTHER_S if self.has_standby else FOR_S):
-                    self._ended = error
-                    raise
-                time.sleep(EVERY_S)
+                if self._ended is None:
+                    time.sleep(EVERY_S)
             else:
-                self._since = 0.0
+                self._since, self._heard = 0.0, time.monotonic()
                 return done
+        raise self._ended
