@@ -22,6 +22,7 @@ LinkCallback = Callable[[HoldfastError | None], None]
 """Called with the error when the controller has gone away, and with ``None`` when it is back."""
 
 _BROKEN = ("RST_STREAM", "Stream removed", "GOAWAY", "Socket closed")
+_REFUSED = "failed to connect to all addresses"
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
@@ -42,6 +43,11 @@ def may_have_arrived(error: HoldfastError) -> bool:
         return True
     cause = error.__cause__
     return isinstance(cause, grpc.aio.AioRpcError) and any(sign in (cause.details() or "") for sign in _BROKEN)
+
+
+def nobody_there(error: grpc.aio.AioRpcError) -> bool:
+    """Whether no address took a connection, so that no controller has heard of the call."""
+    return error.code() is grpc.StatusCode.UNAVAILABLE and _REFUSED in (error.details() or "")
 
 
 class Outage:

@@ -17,7 +17,7 @@ from google.protobuf.descriptor_pb2 import MethodOptions
 from holdfast._base.addresses import SEVERAL, keepalive
 from holdfast._base.cancellation import not_cancelled_by_grpc
 from holdfast._base.rpc_status import from_rpc_error
-from holdfast._sdk.reconnect import CLOSED, Outage, is_away, may_have_arrived
+from holdfast._sdk.reconnect import CLOSED, Outage, is_away, may_have_arrived, nobody_there
 from holdfast._security import tls
 from holdfast.errors import HoldfastError, Unavailable, WrongState
 from holdfast.settings import ClientSettings
@@ -38,6 +38,8 @@ T = TypeVar("T")
 
 CALL_TIMEOUT_S = 15.0
 """For a unary call, its retries included."""
+TAKEOVER_S, AGAIN_S = 6.0, 0.1
+"""Of several controllers, so long none may be there before a call says so: another one takes over within that."""
 CERTAIN_S = 75.0
 """So long an answer is asked for that may have been lost."""
 
@@ -104,13 +106,17 @@ class Calling:
 
     async def _unary(self, method: grpc.aio.UnaryUnaryMultiCallable[Q, T], request: Q) -> T:
         """The answer to one call. Raises ``HoldfastError``."""
-        try:
-            async with not_cancelled_by_grpc():
-                return await method(request, timeout=CALL_TIMEOUT_S)
-        except asyncio.InvalidStateError as error:
-            raise WrongState(CLOSED) from error
-        except grpc.aio.AioRpcError as error:
-            raise self._said(error, CALL_TIMEOUT_S) from error
+        until = time.monotonic() + (TAKEOVER_S if "," in self.settings.controller else 0.0)
+        while True:
+            try:
+                async with not_cancelled_by_grpc():
+                    return await method(request, timeout=CALL_TIMEOUT_S)
+            except asyncio.InvalidStateError as error:
+                raise WrongState(CLOSED) from error
+            except grpc.aio.AioRpcError as error:
+                if not nobody_there(error) or time.monotonic() > until:
+                    raise self._said(error, CALL_TIMEOUT_S) from error
+            await anyio.sleep(AGAIN_S)
 
     async def _once(self, method: grpc.aio.UnaryUnaryMultiCallable[Q, T], request: Q) -> T:
         """The answer to a call whose request has an id, which is sent again where its answer may have been lost.
