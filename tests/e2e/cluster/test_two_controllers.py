@@ -113,3 +113,16 @@ async def test_a_frozen_controller_is_left_by_hosts_and_watchers_while_it_still_
         both.daemons["one"].send_signal(signal.SIGCONT)
         assert await asyncio.to_thread(both.daemons["one"].wait, WITHIN_S) != 0
         assert "Another controller has taken over" in both.log("one")
+
+
+def test_a_takeover_loads_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    with postgres.running() as server:
+        server.sql("CREATE DATABASE holdfast")
+        with two_controllers(tmp_path / "c", f"postgresql://holdfast@/holdfast?host={server.folder}") as both:
+            until(lambda: "| encodings.idna" in both.log("two"), WITHIN_S)  # the last of what a standby loads
+            before = both.log("two")
+            both.daemons["one"].kill()
+            both.says("two", "controller.ready")
+    since = both.log("two").removeprefix(before).partition("controller.ready")[0]
+    assert [line for line in since.splitlines() if line.startswith("import time:")] == []

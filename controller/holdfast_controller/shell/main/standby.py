@@ -11,6 +11,7 @@ from holdfast._daemon.sd_notify import Supervisor
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.main import http_listeners
+from holdfast_controller.shell.main.preload import preload
 from holdfast_controller.shell.store.store import Store
 
 if TYPE_CHECKING:
@@ -61,13 +62,14 @@ class Standby:
         self._told.set()
 
     async def _answer(self) -> None:
-        """Once another one leads, say so at the addresses of HTTP, until cancelled."""
+        """Once another one leads, say so at the addresses of HTTP, and load what leading takes, until cancelled."""
         await self._told.wait()
         listeners: dict[str, Listener] = {}
         try:
             await http_listeners.listen_as_standby(self._config, lambda: self._leader, listeners)
             if listeners:
                 log.info("controller.refers", **{key: listener.port for key, listener in listeners.items()})
+            await asyncio.to_thread(preload, self._config)
             await asyncio.Event().wait()
         finally:
             for listener in listeners.values():

@@ -65,7 +65,14 @@ def as_at_a_start() -> Iterator[None]:
 
 @pytest.mark.usefixtures("as_at_a_start")
 async def test_one_that_waits_for_months_looks_for_cycles_meanwhile() -> None:
-    config: Any = SimpleNamespace(http_port=None, web=SimpleNamespace(listen=""))
+    config: Any = SimpleNamespace(
+        http_port=None,
+        web=SimpleNamespace(listen=""),
+        ca_directory=None,
+        enrolment_listen="",
+        oidc=SimpleNamespace(issuer=""),
+        metrics_listen="",
+    )
     calls: list[bool] = []
 
     def first() -> None:
