@@ -120,7 +120,7 @@ def test_a_takeover_loads_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with postgres.running() as server:
         server.sql("CREATE DATABASE holdfast")
         with two_controllers(tmp_path / "c", f"postgresql://holdfast@/holdfast?host={server.folder}") as both:
-            until(lambda: "| encodings.idna" in both.log("two"), WITHIN_S)  # the last of what a standby loads
+            until(lambda: "| stringprep" in both.log("two"), WITHIN_S)  # within the last of what a standby loads
             before = both.log("two")
             both.daemons["one"].kill()
             both.says("two", "controller.ready")
