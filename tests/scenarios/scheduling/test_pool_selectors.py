@@ -111,7 +111,7 @@ def test_more_than_a_pools_hosts_could_ever_hold_is_refused() -> None:
     world = labelled(h1="a", h2="b", h3="a")
     assert world.submit("job", pools("gpu=a", "gpu=b", workers=3)) == ["> refuse NEVER_FITS"]
     [refused] = [action.error for action in world.sent if isinstance(action, Refuse)]
-    assert "the 1 hosts that workerpool1 may have (gpu=b) have 4 GPUs in all, and this asks for 8" in str(refused)
+    assert "the only host that workerpool1 may have (gpu=b) has 4 GPUs in all, and this asks for 8" in str(refused)
 
 
 def test_a_pool_whose_hosts_are_not_known_waits_and_starts_when_one_joins() -> None:

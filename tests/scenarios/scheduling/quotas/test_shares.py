@@ -73,7 +73,7 @@ def test_a_weight_is_set_changed_and_cleared() -> None:
 def test_a_weight_that_is_none_is_refused_with_the_field_and_the_fix(weight: float) -> None:
     world = World(hosts=1)
     [wrong] = weigh(world, "vision", weight)
-    assert wrong.startswith(f"weight: is {weight:g}; use 0.001 to 1,000,000")
+    assert wrong.startswith(f"weight: is {weight:.12g}; use 0.001 to 1,000,000")
     assert not world.cluster.shares.weights
 
 

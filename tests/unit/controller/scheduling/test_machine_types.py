@@ -98,7 +98,7 @@ def test_words_name_the_class() -> None:
     two = dataclasses.replace(gang, pools=(dataclasses.replace(gang.pools[0], replicas=2),))
     problem, _ = never_fits(two, [machine("a"), machine("b", gpus=4)])
     assert (
-        "the 1 hosts that workerpool0 may have (machine type a3-high) have 8 GPUs in all, and this asks for 16"
+        "the only host that workerpool0 may have (machine type a3-high) has 8 GPUs in all, and this asks for 16"
         in problem
     )
     assert gang.hosts_in_words() == "workerpool0: machine type a3-high"

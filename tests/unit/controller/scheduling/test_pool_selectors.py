@@ -122,13 +122,13 @@ def test_a_pool_whose_hosts_are_too_small_says_so_of_these_alone() -> None:
     assert "asks for 8 GPUs, and a host that it may have (gpu=h200) has 4 at most" in problem
     many = dataclasses.replace(gang, pools=(gang.pools[0], dataclasses.replace(gang.pools[1], replicas=2, gpus=4)))
     problem, _ = never_fits(many, hosts)
-    assert "the 1 hosts that workerpool1 may have (gpu=h200) have 4 GPUs in all, and this asks for 8" in problem
+    assert "the only host that workerpool1 may have (gpu=h200) has 4 GPUs in all, and this asks for 8" in problem
 
 
 def test_a_hundred_thousand_workers_of_a_pool_are_refused_by_its_slots() -> None:
     gang = Gang((Pool(1, TASK), Pool(70, TASK, selector=where("gpu=h200"))))
     problem, _ = never_fits(gang, [labelled("a"), labelled("b", gpu="h200")])
-    assert "it has 70 workers, and the 1 hosts that workerpool1 may have (gpu=h200) take 64" in problem
+    assert "it has 70 workers, and the only host that workerpool1 may have (gpu=h200) takes 64" in problem
 
 
 def test_a_waiting_job_keeps_from_others_only_hosts_of_its_pools() -> None:

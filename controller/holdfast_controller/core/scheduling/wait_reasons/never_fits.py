@@ -149,12 +149,13 @@ def _of_one_pool(gang: Gang, capacities: list[HostCapacity]) -> str:
         able = able_hosts(pool, capacities)
         if not able or _too_large(pool, able):
             continue
-        its = f"the {count(len(able), 'host')} that workerpool{number} may have ({pool.hosts_in_words()})"
+        which = f"workerpool{number} may have ({pool.hosts_in_words()})"
+        its = f"the {count(len(able), 'host')} that {which}" if len(able) > 1 else f"the only host that {which}"
         if (slots := sum(capacity.slots for capacity in able)) < pool.replicas:
-            return f"it has {pool.replicas:,} workers, and {its} take {slots:,}"
+            return f"it has {pool.replicas:,} workers, and {its} {'takes' if len(able) == 1 else 'take'} {slots:,}"
         there, wanted = sum(capacity.matching(pool) for capacity in able), pool.replicas * pool.gpus
         if there < wanted:
-            return f"{its} have {pool.gpu_words(there)} in all, and this asks for {wanted}"
+            return f"{its} {'has' if len(able) == 1 else 'have'} {pool.gpu_words(there)} in all, and this asks for {wanted}"
     return ""
 
 
