@@ -93,4 +93,4 @@ def written_duration(seconds: float) -> str:
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= (2 if unit == "days" else 1) * length and seconds % length == 0:
             return f"{seconds / length:,.0f} {unit}"
-    return f"{seconds:.9g} s"
+    return f"{round(seconds, 6):.12g} s"

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from holdfast._base.plural import count
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of
@@ -150,12 +149,13 @@ def _of_one_pool(gang: Gang, capacities: list[HostCapacity]) -> str:
         if not able or _too_large(pool, able):
             continue
         which = f"workerpool{number} may have ({pool.hosts_in_words()})"
-        its = f"the {count(len(able), 'host')} that {which}" if len(able) > 1 else f"the only host that {which}"
+        one = len(able) == 1
+        its = f"the only host that {which}" if one else f"the {len(able):,} hosts that {which}"
         if (slots := sum(capacity.slots for capacity in able)) < pool.replicas:
-            return f"it has {pool.replicas:,} workers, and {its} {'takes' if len(able) == 1 else 'take'} {slots:,}"
+            return f"it has {pool.replicas:,} workers, and {its} take{'s' if one else ''} {slots:,}"
         there, wanted = sum(capacity.matching(pool) for capacity in able), pool.replicas * pool.gpus
         if there < wanted:
-            return f"{its} {'has' if len(able) == 1 else 'have'} {pool.gpu_words(there)} in all, and this asks for {wanted}"
+            return f"{its} {'has' if one else 'have'} {pool.gpu_words(there)} in all, and this asks for {wanted}"
     return ""
 
 
