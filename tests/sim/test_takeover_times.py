@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.sim.faults import Weights
 from tests.sim.several.plan import CUTS, Fault, SitePlan
@@ -24,7 +26,7 @@ class Watched(Site):
         plan = SitePlan(1, 1, Weights(), calm, 1.0, AT_S + 30.0, moves=(), probe=False, faults=(fault,))
         super().__init__(plan)
 
-    def controller_died(self, controller: Process) -> None:
+    def controller_died(self, controller: Any) -> None:
         super().controller_died(controller)
         self._note(self.ended)
 
