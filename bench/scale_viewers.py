@@ -38,6 +38,7 @@ GANG_HOSTS = 8
 SUBMIT_EVERY_S = 0.1
 SETTLE_S = 3.0
 ROWS = "view=ROW&newest=true&pageSize=50&filter=state%3D"
+PAGE_OF_JOB = "foldExits=true&withoutWorkers=true&exitsOfNewest=50"
 OVERVIEW = (
     "/v1/status",
     f"/v1/jobs?{ROWS}RUNNING%7CPENDING%7CCANCELLING",
@@ -50,8 +51,8 @@ def looks(job_id: str) -> list[list[str]]:
     """What each viewer looks at: two in five the overview, the others the list of jobs, one job, the hosts."""
     kinds = (
         [*OVERVIEW],
-        [f"/v1/jobs/{job_id}", f"/v1/jobs/{job_id}/goodput"],
-        ["/v1/jobs?view=ROW&newest=true&pageSize=100"],
+        [f"/v1/jobs/{job_id}?{PAGE_OF_JOB}", f"/v1/jobs/{job_id}/goodput"],
+        ["ask:/v1/jobs?view=ROW&newest=true&pageSize=100"],
         [*OVERVIEW],
         ["/v1/hosts?pageSize=1000"],
     )
@@ -64,6 +65,8 @@ class Turn:
 
     relaunches: list[float] = field(default_factory=list)
     commits: list[float] = field(default_factory=list)
+    started: list[tuple[float, int]] = field(default_factory=list)
+    """When the gang was known to run again, and the position of the log then."""
     cpu: dict[str, float] = field(default_factory=dict)
     seen: dict[str, Any] = field(default_factory=dict)
 
@@ -112,16 +115,27 @@ def _core(turns: list[Turn]) -> str:
 
 
 def _seen(turns: list[Turn]) -> str:
-    waits = [each for turn in turns for each in turn.seen["waits"]]
+    waits = [each for turn in turns for each in _waits(turn)]
     wall = sum(turn.cpu["wall"] for turn in turns)
     bad = sum(count for turn in turns for status, count in turn.seen["answers"].items() if status != "200")
     mb = sum(turn.seen["bytes"] for turn in turns) / wall / 1e6
     own = 100 * sum(turn.seen["cpu"] for turn in turns) / wall
+    answers = sum(sum(turn.seen["answers"].values()) for turn in turns)
     return (
-        f"{len(waits) / wall:.0f} answers a second ({bad} refused), {mb:.1f} MB/s,"
+        f"{answers / wall:.0f} answers a second ({bad} refused), {mb:.1f} MB/s,"
         f" {quantile(waits, 0.5):.2f} s after a change, p95 {quantile(waits, 0.95):.2f} s;"
         f" viewers {own:.0f} % of a core"
     )
+
+
+def _waits(turn: Turn) -> list[float]:
+    """Seconds from each relaunch until a browser had a page of the job with it, for each browser that shows it."""
+    pages = [found for path, found in turn.seen["shown"].items() if PAGE_OF_JOB in path]
+    waits = []
+    for at, cursor in turn.started:
+        for page in pages:
+            waits += next(([came - at] for came, shown in page if shown >= cursor), [])
+    return waits
 
 
 def _words(turn: Turn) -> str:
@@ -151,6 +165,7 @@ async def _turn(site: Site, owner: Client, job_id: str, seconds: float) -> Turn:
             await owner.restart_job(job_id)
             cursor = await _until_started(owner, job_id, cursor)
             found.relaunches.append(time.monotonic() - began)
+            found.started.append((time.monotonic(), cursor))
             await asyncio.sleep(SUBMIT_EVERY_S)
 
     async def other() -> None:

@@ -1,8 +1,9 @@
 """A process of people who look at the web page: what their browsers would ask, without drawing it.
 
 Reads lines of JSON on its standard input, each a viewer's ``{"cookie": ..., "look": [PATH, ...]}``; an empty line
-begins the looking, the end of input ends it. As the page does, each viewer reads the stream of changes and asks for
-what it shows again at every change, at most once a second. Prints figures as JSON at the end.
+begins the looking, the end of input ends it. As the page does, each viewer asks for what it shows, and follows that on
+the stream of changes; a list of jobs, whose path begins with ``ask:``, it asks for again at each change, every two
+seconds at most. Prints figures as JSON at the end.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ import json
 import ssl
 import sys
 import time
+import zlib
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
 import uvloop
 
-LEAST_S = 1.0
+LEAST_S = 2.0
 """Between two questions of one viewer for the same."""
+ASKED = "ask:"
 COME_AT_ONCE = 8
 """Connections that are opened at a time: the controller takes no flood of handshakes from one address."""
 HEADERS = "X-Holdfast: page\r\nSec-Fetch-Site: same-origin\r\nAccept-Encoding: gzip\r\n"
@@ -32,10 +37,11 @@ class Seen:
     """What all viewers got."""
 
     answers: Counter[str] = field(default_factory=Counter)
+    """By status; what is told on the stream counts as 200."""
     bytes: int = 0
     changes: int = 0
-    waits: list[float] = field(default_factory=list)
-    """Seconds from being told of a change until the last byte of an answer that was asked for it."""
+    shown: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
+    """By viewer and path: when an answer had come, and the position of the log that it is not older than."""
 
 
 class Viewer:
@@ -45,8 +51,10 @@ class Viewer:
         self, port: int, tls: ssl.SSLContext, cookie: str, look: list[str], seen: Seen, door: asyncio.Semaphore
     ) -> None:
         self._port, self._tls, self._cookie, self._seen, self._door = port, tls, cookie, seen, door
-        self._due = {path: asyncio.Event() for path in look}
-        self._told = dict.fromkeys(look, 0.0)
+        self._followed = [path for path in look if not path.startswith(ASKED)]
+        self._due = {path.removeprefix(ASKED): asyncio.Event() for path in look if path.startswith(ASKED)}
+        self._cursor = 0
+        self._name = f"{id(self)} "
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -66,14 +74,23 @@ class Viewer:
     async def _follow(self) -> None:
         reader, writer = await self._connected()
         with contextlib.closing(writer):
-            writer.write(self._request("/v1/changes", "text/event-stream"))
-            while line := await reader.readline():
-                if line.startswith(b"data: "):
+            asked = []
+            for path in self._followed:
+                writer.write(self._request(path, "*/*"))
+                status, size, tag = await _answer(reader)
+                self._note(path, status, size, 0)
+                asked.append(("follow", f"{path}#{tag}"))
+            writer.write(self._request(f"/v1/changes?{urlencode(asked)}", "text/event-stream"))
+            async for event, data in _events(reader, self._seen):
+                if event == "change":
                     self._seen.changes += 1
-                    for path, due in self._due.items():
-                        if not due.is_set():
-                            self._told[path] = time.monotonic()
-                            due.set()
+                    self._cursor = int(
+                        data[10 : data.index(b",")]
+                    )  # the first field; to parse the rest costs as much
+                    for due in self._due.values():
+                        due.set()
+                elif event == "answer":
+                    self._note(data[9 : data.index(b'"', 9)].decode(), "200", 0, self._cursor)
 
     async def _look(self, path: str) -> None:
         reader, writer = await self._connected()
@@ -81,23 +98,38 @@ class Viewer:
             while True:
                 await self._due[path].wait()
                 self._due[path].clear()
-                told = self._told[path]
+                cursor = self._cursor
                 writer.write(self._request(path, "*/*"))
-                status, size = await _answer(reader)
-                self._seen.answers[status] += 1
-                self._seen.bytes += size
-                self._seen.waits.append(time.monotonic() - told)
+                status, size, _ = await _answer(reader)
+                self._note(path, status, size, cursor)
                 await asyncio.sleep(LEAST_S)
 
+    def _note(self, path: str, status: str, size: int, cursor: int) -> None:
+        self._seen.answers[status] += 1
+        self._seen.bytes += size
+        self._seen.shown.setdefault(self._name + path, []).append((time.monotonic(), cursor))
 
-async def _answer(reader: asyncio.StreamReader) -> tuple[str, int]:
-    """Status and number of bytes of an answer, which is read and forgotten."""
+
+async def _answer(reader: asyncio.StreamReader) -> tuple[str, int, str]:
+    """Status, number of bytes and tag of an answer, which is read and forgotten."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-    length = next(int(line[15:]) for line in head.split("\r\n") if line.startswith("content-length:"))
-    left = length
+    fields = dict(line.split(": ", 1) for line in head.split("\r\n") if ": " in line)
+    left = length = int(fields["content-length"])
     while left:
         left -= len(await reader.read(min(left, 1 << 18))) or left
-    return head.split(" ", 2)[1], length
+    return head.split(" ", 2)[1], length, fields.get("etag", "").strip('"')
+
+
+async def _events(reader: asyncio.StreamReader, seen: Seen) -> AsyncIterator[tuple[str, bytes]]:
+    """Name and data of each event of a stream that comes in chunks."""
+    packed, left = b"gzip" in await reader.readuntil(b"\r\n\r\n"), b""
+    unpack = zlib.decompressobj(wbits=31).decompress if packed else bytes
+    while size := int(await reader.readline() or b"0", 16):
+        seen.bytes += size
+        *whole, left = (left + unpack((await reader.readexactly(size + 2))[:-2])).split(b"\n\n")
+        for event in whole:
+            lines = dict(line.split(b": ", 1) for line in event.split(b"\n"))
+            yield lines.get(b"event", b"").decode(), lines.get(b"data", b"")
 
 
 async def looking(port: int, ca: str) -> dict[str, Any]:
@@ -116,7 +148,7 @@ async def looking(port: int, ca: str) -> dict[str, Any]:
         await lines.read()
         for each in running:
             each.cancel()
-    found = {"answers": dict(seen.answers), "bytes": seen.bytes, "changes": seen.changes, "waits": seen.waits}
+    found = {"answers": dict(seen.answers), "bytes": seen.bytes, "changes": seen.changes, "shown": seen.shown}
     return found | {"cpu": time.process_time() - cpu}
 
 

@@ -85,9 +85,16 @@ async function refusal(response: Response): Promise<ApiError> {
 
 /** The answer of a GET. */
 export async function get<T>(path: string, asker?: AbortSignal): Promise<T> {
+  return (await getTagged<T>(path, asker)).data;
+}
+
+/** The answer of a GET, with the tag by which it is followed; empty where it can't be. */
+export async function getTagged<T>(path: string, asker?: AbortSignal): Promise<{ data: T; tag: string }> {
   const patience = new Patience(ANSWER_MS, asker);
   try {
-    return await parsed<T>(await call(path, { signal: patience.signal }, asker), asker);
+    const response = await call(path, { signal: patience.signal }, asker);
+    const tag = response.headers.get("ETag")?.replace(/^(W\/)?"|"$/g, "") ?? "";
+    return { data: await parsed<T>(response, asker), tag };
   } finally {
     patience.over();
   }

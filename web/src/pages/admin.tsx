@@ -4,7 +4,7 @@ import { ApiError, send } from "../core/api.ts";
 import type { Me, Status } from "../core/types/cluster.ts";
 import { count, epoch, fixed, moment, span } from "../core/words.ts";
 import { Ago, Command, Empty, Loading, Problem, Table, Text, Used } from "../ui/bits.tsx";
-import { useData, useNow, useTitle } from "../ui/hooks.ts";
+import { once, useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
 import { Controllers } from "./controllers.tsx";
 import { Quotas } from "./reserved.tsx";
@@ -64,7 +64,7 @@ interface AuditEntry {
 /** Who one is and where one is signed in; for admins users and the audit trail. */
 export function Admin({ query }: { query: URLSearchParams }): JSX.Element {
   useTitle("Admin");
-  const me = useData<Me>("/v1/me", () => false);
+  const me = useData<Me>("/v1/me", once);
   return (
     <div class="page">
       <h1>Admin</h1>
@@ -105,7 +105,7 @@ function rights(user: User): string {
 
 function Sessions({ query }: { query: URLSearchParams }): JSX.Element {
   const all = query.get("sessions") === "all";
-  const { data, error, again } = useData<{ sessions: Session[] }>(all ? "/v1/sessions?all=true" : "/v1/sessions", () => false);
+  const { data, error, again } = useData<{ sessions: Session[] }>(all ? "/v1/sessions?all=true" : "/v1/sessions", once);
   const now = useNow(30);
   const [problem, setProblem] = useState("");
   const end = ({ id, user }: Session): void => {
@@ -141,7 +141,7 @@ const CERTIFICATES: Record<string, readonly [string, string]> = {
 
 /** Until when certificates are valid, and whether notifications arrive. */
 function Controller({ certificateEnd }: { certificateEnd: string | null }): JSX.Element {
-  const { data, error } = useData<Status>("/v1/status", () => false);
+  const { data, error } = useData<Status>("/v1/status", once);
   const now = useNow(60);
   const rows = [
     ...(data?.certificates ?? []).map(({ name, end }) => ({ of: CERTIFICATES[name]?.[0] ?? name, end, renewed: CERTIFICATES[name]?.[1] ?? "–" })),
@@ -212,7 +212,7 @@ function Shares(): JSX.Element {
 
 /** What jobs take of the controller's disk, as `holdfast usage` prints it. */
 function Disk(): JSX.Element {
-  const { data, error } = useData<{ stored: Stored[] }>("/v1/usage", () => false);
+  const { data, error } = useData<{ stored: Stored[] }>("/v1/usage", once);
   const rows = data?.stored ?? [];
   return (
     <section class="panel">
@@ -241,7 +241,7 @@ function Missing({ error }: { error: ApiError | null }): JSX.Element {
 }
 
 function Users(): JSX.Element {
-  const { data, error } = useData<{ users: User[] }>("/v1/users", () => false);
+  const { data, error } = useData<{ users: User[] }>("/v1/users", once);
   return (
     <section class="panel">
       <h2>Users</h2>
@@ -262,7 +262,7 @@ function Users(): JSX.Element {
 function Audit({ query }: { query: URLSearchParams }): JSX.Element {
   const refused = query.get("refused") === "yes";
   const asked = new URLSearchParams({ limit: "200", ...(refused && { refused: "true" }) });
-  const { data, error } = useData<{ entries: AuditEntry[] }>(`/v1/audit?${asked}`, () => false);
+  const { data, error } = useData<{ entries: AuditEntry[] }>(`/v1/audit?${asked}`, once);
   const entries = data?.entries ?? [];
   return (
     <section class="panel">

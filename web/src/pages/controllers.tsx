@@ -2,7 +2,7 @@ import type { JSX } from "preact";
 import type { Leadership, Status } from "../core/types/cluster.ts";
 import { epoch, moment } from "../core/words.ts";
 import { Command, Loading, Problem, Table, Text } from "../ui/bits.tsx";
-import { useData } from "../ui/hooks.ts";
+import { once, useData } from "../ui/hooks.ts";
 
 const MUCH_BEHIND = 1_000;
 
@@ -15,7 +15,7 @@ interface Row {
 
 /** Which controller leads and which stand by, as `holdfast status` says. */
 export function Controllers(): JSX.Element {
-  const { data, error, again } = useData<Status>("/v1/status", () => false);
+  const { data, error, again } = useData<Status>("/v1/status", once);
   return (
     <section class="panel controllers">
       <h2>Controllers</h2>

@@ -5,7 +5,7 @@ import { hostPath } from "../core/route.ts";
 import type { GoodputSum } from "../core/types/goodput.ts";
 import { moment, epoch, percent } from "../core/words.ts";
 import { Command, Empty, GoodputBar, Loading, Problem, Table, Text } from "../ui/bits.tsx";
-import { useData, useNow, useTitle } from "../ui/hooks.ts";
+import { once, useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
 
 const SINCE: readonly (readonly [string, string, number])[] = [["7", "7 days", 7], ["30", "30 days", 30], ["90", "90 days", 90], ["", "all time", 0]];
@@ -18,7 +18,7 @@ export function GoodputPage({ query }: { query: URLSearchParams }): JSX.Element 
   const day = Math.floor(useNow(3600) / 86_400);
   const since = chosen[2] ? new Date((day - chosen[2] + 1) * 86_400_000).toISOString().slice(0, 10) : "";
   const asked = new URLSearchParams({ by, ...(since && { since: `${since}T00:00:00Z` }) });
-  const { data, error, again } = useData<GoodputSum>(`/v1/goodput?${asked}`, () => false);
+  const { data, error, again } = useData<GoodputSum>(`/v1/goodput?${asked}`, once);
   const rows = data ? summary(data.rows, by) : [];
   const began = epoch(data?.completeSince);
   return (

@@ -8,7 +8,7 @@ import type { Status } from "../core/types/cluster.ts";
 import type { Host } from "../core/types/host.ts";
 import { count, gib } from "../core/words.ts";
 import { Ago, Empty, Problem, Stale, Table, Text, Unready } from "../ui/bits.tsx";
-import { useData, useNow, useTitle } from "../ui/hooks.ts";
+import { once, useData, useNow, useTitle } from "../ui/hooks.ts";
 import type { Loaded } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
 import { Network } from "./network.tsx";
@@ -20,7 +20,7 @@ export function Hosts({ query }: { query: URLSearchParams }): JSX.Element {
   useTitle("Hosts");
   const first = useData<HostList>("/v1/hosts?pageSize=1000", () => true);
   const { data, error, again } = first;
-  const status = useData<Status>("/v1/status", () => false);
+  const status = useData<Status>("/v1/status", once);
   const levels = status.data?.topology ?? [];
   const rest = useRest(data);
   const reserved = useReservations();

@@ -1,6 +1,7 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { failure, fails, get, withdraws } from "../core/api.ts";
+import { failure, fails, getTagged, withdraws } from "../core/api.ts";
 import type { ApiError } from "../core/api.ts";
+import { carries, follow } from "../core/followed.ts";
 import { onChange } from "../core/live.ts";
 import { pause } from "../core/pause.ts";
 import type { Changes } from "../core/types/cluster.ts";
@@ -24,7 +25,13 @@ export interface Loaded<T> {
 
 const LEAST_MS = 1000;
 
-/** The answer of a path, fetched again when `touched` says that a change is about it, at most once a second. */
+/** Of what is asked for once: nothing that happens touches it. */
+export const once = (): boolean => false;
+
+/**
+ * The answer of a path, and what becomes of it: followed on the stream of changes, or, where that doesn't tell of it,
+ * fetched again when `touched` says that a change is about it, at most once a second. One that nothing touches stays.
+ */
 export function useData<T>(path: string | null, touched: (changes: Changes) => boolean): Loaded<T> {
   const [held, setHeld] = useState<{ path: string | null; data: T | null; error: ApiError | null }>({
     path,
@@ -44,8 +51,9 @@ export function useData<T>(path: string | null, touched: (changes: Changes) => b
       woken();
     };
     wake.current = ask;
+    let unfollow: () => void = () => undefined;
     const stop = onChange((changes) => {
-      if (changes.all || touches.current(changes)) ask();
+      if (changes.lost || (!carries(path) && (changes.all || touches.current(changes)))) ask();
     });
     void (async () => {
       let failures = 0;
@@ -54,8 +62,10 @@ export function useData<T>(path: string | null, touched: (changes: Changes) => b
         if (ended.signal.aborted) return;
         due = false;
         try {
-          const data = await get<T>(path, ended.signal);
+          const { data, tag } = await getTagged<T>(path, ended.signal);
           setHeld({ path, data, error: null });
+          unfollow();
+          if (tag && touches.current !== once) unfollow = follow<T>(path, tag, data, (told) => (told ? setHeld({ path, data: told, error: null }) : ask()));
           failures = 0;
         } catch (problem) {
           if (ended.signal.aborted) return;
@@ -73,6 +83,7 @@ export function useData<T>(path: string | null, touched: (changes: Changes) => b
     })();
     return () => {
       stop();
+      unfollow();
       ended.abort();
       woken();
     };

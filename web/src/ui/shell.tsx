@@ -14,7 +14,7 @@ import { Login } from "../pages/login.tsx";
 import { Overview } from "../pages/overview.tsx";
 import { Schedules } from "../pages/schedules.tsx";
 import { Command, Dialog, Empty, Text } from "./bits.tsx";
-import { useData, useTitle } from "./hooks.ts";
+import { once, useData, useTitle } from "./hooks.ts";
 import { go, useRoute } from "./router.ts";
 
 const PLACES = [
@@ -87,7 +87,7 @@ function Missing(): JSX.Element {
 }
 
 function Who({ help }: { help: () => void }): JSX.Element {
-  const { data } = useData<Me>("/v1/me", () => false);
+  const { data } = useData<Me>("/v1/me", once);
   return (
     <div class="who">
       {data && <span class="name"><Text of={data.user.name} /> <small>on <Text of={data.cluster} /></small></span>}

@@ -91,7 +91,7 @@ def counting(cluster: Cluster, now: Now) -> Generator[None, None, Overview]:
     for first in range(0, len(whole), JOBS_AT_ONCE):
         jobs = whole[first : first + JOBS_AT_ONCE]
         for (project, name), count in Counter(
-            [(job.project, job.state._name_) for job in jobs if not job.deleted]
+            [(job.gang.project, job.state._name_) for job in jobs if not job.deleted]
         ).items():
             _count_jobs(found, project, name, count)
         yield

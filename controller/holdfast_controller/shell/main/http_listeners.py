@@ -50,7 +50,7 @@ async def listen_web(
     signed_in: SignedIn,
     browsers: WebService,
     confirmed: Confirmed,
-    position: Callable[[], Hashable],
+    position: Callable[[], tuple[int, Hashable]],
 ) -> Listener | None:
     """Serve the page, and ``services`` to browsers that are signed in; None unless ``web.listen`` is set.
 

@@ -154,7 +154,7 @@ async def serve(
             await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
         http = await http_listeners.listen(config, services, guard, driver.confirmed)
 
-        def state() -> Hashable:
+        def state() -> tuple[int, Hashable]:
             """The state that answers come from: the log, and settings, which a reload changes without an event."""
             return driver.cluster.sequence, id(settings.config)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from holdfast_controller.shell.rest.guards import Bounds
-    from holdfast_controller.shell.rest.shared_answers import SharedAnswers
+    from holdfast_controller.shell.rest.shared_answers import Shared, SharedAnswers
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Asked:
     address: str
     encodings: str
     bounds: Bounds
+    after: int | None = None
+    """Of one who follows the answer: the position of the log that it may not be older than."""
 
 
 class Aborted(Exception):
@@ -101,11 +103,11 @@ class Calls:
         caller = caller_of(context)
         return caller.party if caller is not None else ""
 
-    async def one(self, method: str, request: Message, context: CallContext) -> Any:
-        """The answer of a unary method. Raises ``Aborted`` or ``HoldfastError``."""
+    async def one(self, method: str, request: Message, context: CallContext, *, here: bool = False) -> Any:
+        """The answer of a unary method, or its form for use ``here``. Raises ``Aborted`` or ``HoldfastError``."""
         caller = await self._admit(method, request, context)
         with self._noted(method, caller, request, context), self._guard.concurrency.permit(caller, streams=False):
-            answer = await self._handler(method)(request, context)
+            answer = await self._handler(method, here=here)(request, context)
         self._guard.note(method.lstrip("/"), caller, request, "OK", made=made(answer), peer=context.peer())
         return answer
 
@@ -122,7 +124,8 @@ class Calls:
         Readers of the page who have the same rights and ask for the same share it.
         """
         if self._shared is None:
-            return await show(await self.one(method, request, context))
+            return await show(await self.one(method, request, context, here=True))
+        shared, path = self._shared, method.lstrip("/")
         caller = await self._admit(method, request, context)
         party = caller.party if caller is not None else ""
 
@@ -133,19 +136,28 @@ class Calls:
                 return held.pop_all()
 
         async def render() -> Response:
-            return await show(await self._handler(method)(request, context))
+            return await show(await self._handler(method, here=True)(request, context))
 
-        path = method.lstrip("/")
-        with self._noted(method, caller, request, context), asked.bounds.aside(party):
+        async def found(after: int | None) -> Shared:
             while True:
                 rights = self._guard.rights(path, caller, request)
-                found = await self._shared.answer((asked.address, method, rights), party, place, render)
+                key = asked.address, method, rights
+                answer = await shared.answer(key, party, place, render, after)
                 if rights == self._guard.rights(path, caller, request):
-                    break
+                    return answer
                 self._guard.authorise(path, caller, request, context.peer())
-            await self._shared.in_turn()
+
+        async def again(after: int) -> Shared:
+            self._guard.authorise(path, caller, request, context.peer(), bounded=True)
+            return await found(after)
+
+        with self._noted(method, caller, request, context), asked.bounds.aside(party):
+            answer = await found(asked.after)
+            if asked.after is not None:
+                return answer.followed(again)
+            await shared.in_turn()
         self._guard.note(path, caller, request, "OK", peer=context.peer())
-        return found.response(asked.encodings)
+        return await answer.response(asked.encodings)
 
     @contextlib.contextmanager
     def _noted(self, method: str, caller: Caller | None, request: Message, context: CallContext) -> Iterator[None]:
@@ -206,9 +218,10 @@ class Calls:
     ) -> None:
         self._guard.note(method.lstrip("/"), caller, request, code, message, peer=context.peer())
 
-    def _handler(self, method: str) -> Any:
+    def _handler(self, method: str, *, here: bool = False) -> Any:
         _, service, name = method.split("/")
-        return getattr(self._services[service], name)
+        found = getattr(self._services[service], name)
+        return getattr(self._services[service], f"{name}Here", found) if here else found
 
 
 class _Cut:

@@ -13,6 +13,7 @@ from holdfast_controller.shell.calls.authz import caller_of
 from holdfast_controller.shell.rest.calls import CallContext
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+_ANSWERS_ONCE = "answers_once"
 
 
 def bounded(endpoint: Endpoint) -> Endpoint:
@@ -22,7 +23,13 @@ def bounded(endpoint: Endpoint) -> Endpoint:
         with request.app.state.bounds.call(party_of(request)):
             return await endpoint(request)
 
+    vars(within)[_ANSWERS_ONCE] = True
     return within
+
+
+def answers_once(endpoint: Endpoint) -> bool:
+    """Whether it is one that ``bounded`` made, and so no stream."""
+    return getattr(endpoint, _ANSWERS_ONCE, False) is True
 
 
 def party_of(request: Request) -> str:

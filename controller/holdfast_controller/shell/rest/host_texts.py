@@ -1,40 +1,42 @@
-"""Hosts as they were printed last: of a thousand in a list few have changed since, but for when they were heard.
+"""Hosts as JSON: to print one takes more than to make its message, so each picture is printed once.
 
-To print a host takes more than to make its message. A text is used again as long as the message is the same in all but
-``last_seen``, which is put in each time.
+The time at which a host was heard is no part of a picture, and is put in each time.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
+from holdfast._base.proto_values import timestamp
 from holdfast._sdk import json_view
-from holdfast.v1 import host_pb2
-from holdfast_controller.shell.rest.printed import text_of
+from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.shell.calls.slices import TURNS
+from holdfast_controller.shell.convert import kept_hosts
+from holdfast_controller.shell.convert.kept_hosts import KeptHost
+from holdfast_controller.shell.rest.printed import Listed, text_of, written
 
-KEPT = 4_096
-"""Hosts; some 3 kB each."""
 _NEVER_SEEN = text_of({"lastSeen": None})[1:-1]
 
 
-class HostTexts:
-    """The texts of one server, by host. What they say is the same for all who may see a host."""
+def print_host(host: KeptHost) -> None:
+    """Have the text of a picture at hand."""
+    if host.text is None:
+        # Within a text its quotes would be escaped, so it is found once.
+        before, _, after = text_of(json_view.host(host.message)).partition(_NEVER_SEEN)
+        host.text = before, after
 
-    def __init__(self) -> None:
-        self._held: OrderedDict[str, tuple[bytes, str, str]] = OrderedDict()
-        """The message, and its text before and after the time at which the host was heard."""
 
-    def text(self, message: host_pb2.Host) -> str:
-        """The message as JSON; its ``last_seen`` is taken out."""
-        seen = f'"lastSeen":"{message.last_seen.ToJsonString()}"' if message.HasField("last_seen") else _NEVER_SEEN
-        message.ClearField("last_seen")
-        written = message.SerializeToString(deterministic=True)
-        held = self._held.pop(message.name, None)  # by more than one thread
-        if held is None or held[0] != written:
-            # Within a text its quotes would be escaped, so it is found once.
-            before, _, after = text_of(json_view.host(message)).partition(_NEVER_SEEN)
-            held = written, before, after
-        self._held[message.name] = held
-        if len(self._held) > KEPT:
-            self._held.popitem(last=False)
-        return f"{held[1]}{seen}{held[2]}"
+def host_text(host: KeptHost, heard: Wall) -> str:
+    """A picture that was printed, with the time at which the host was heard last."""
+    assert host.text is not None, "print_host comes first"
+    seen = f'"lastSeen":"{timestamp(heard).ToJsonString()}"' if heard else _NEVER_SEEN
+    return f"{host.text[0]}{seen}{host.text[1]}"
+
+
+async def listed_hosts(found: kept_hosts.Listed) -> Listed:
+    """The answer for a page of hosts. Those of whom no more is new than that they were heard count as equal."""
+    hosts, slices = found.hosts, TURNS.begin()
+    for host, _ in hosts:
+        if host.text is None:
+            await written(host.message, lambda _, each=host: print_host(each))  # type: ignore[misc]
+            await slices.rest()
+    entries = [host for host, _ in hosts]
+    return Listed("hosts", entries, found.next_page_token, lambda n: host_text(*hosts[n]), ages=True)

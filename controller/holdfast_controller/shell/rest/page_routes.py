@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -20,8 +21,10 @@ from holdfast.v1 import access_pb2, cluster_pb2, hang_pb2, host_pb2, job_pb2, we
 from holdfast_controller.shell.rest import body, streams
 from holdfast_controller.shell.rest.calls import Calls
 from holdfast_controller.shell.rest.context import context_of, party_of
+from holdfast_controller.shell.rest.following import followed
 from holdfast_controller.shell.rest.printed import Json
 from holdfast_controller.shell.rest.routes import CLUSTER, HOSTS, JOBS, bounded
+from holdfast_controller.shell.rest.shared_answers import Queue
 
 ACCESS = "/holdfast.v1.AccessService/"
 HANGS = "/holdfast.v1.HangService/"
@@ -67,6 +70,7 @@ class Pages:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
+        self._followers = Queue()
 
     async def me(self, request: Request) -> Response:
         body.parameters(request, ())
@@ -158,9 +162,21 @@ class Pages:
         return await self._many(request, f"{HANGS}GetHangEvidence", message, streams.lines_form(_evidence))
 
     async def changes(self, request: Request) -> Response:
-        given = body.parameters(request, ("cursor",))
+        given = body.parameters(request, ("cursor", "follow"))
         message = cluster_pb2.WatchChangesRequest(cursor=body.cursor(request, given))
-        return await self._many(request, f"{CLUSTER}WatchChanges", message, streams.changes_form(request))
+        form, asked = streams.changes_form(request), given.get("follow", [])
+        accepted = request.headers.get("accept-encoding", "").lower()
+        if not asked or "gzip" not in accepted or form.media_type != "text/event-stream":
+            return await self._many(request, f"{CLUSTER}WatchChanges", message, form)
+        return await streams.response(
+            request,
+            self._calls,
+            f"{CLUSTER}WatchChanges",
+            message,
+            context_of(request),
+            streams.gzipped(form),
+            functools.partial(followed, request, asked, self._followers),
+        )
 
     async def _one(self, request: Request, method: str, message: Message) -> Any:
         return await self._calls.one(method, message, context_of(request))

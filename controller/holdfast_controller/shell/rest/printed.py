@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from holdfast._base.printable import json_text
 from holdfast_controller.shell.calls.slices import TURNS, apart
@@ -31,27 +32,43 @@ def text_of(content: Any) -> str:
     return json_text(content, separators=(",", ":"), allow_nan=False)
 
 
-async def listed(key: str, messages: Iterable[M], printed: Callable[[M], object], token: str) -> Response:
-    """The answer for a page of a list, with what ``printed`` makes of each entry."""
-    return await listed_texts(key, messages, lambda each: text_of(printed(each)), token)
+class Listed(Response):
+    """A page of a list, as its entries; texts and body are made when they are asked for, or it is sent."""
+
+    def __init__(
+        self, key: str, entries: Sequence[object], token: str, text: Callable[[int], str], *, ages: bool = False
+    ) -> None:
+        """``entries`` equal those of another page that say the same; ``text`` is that of the n-th. ``ages``: texts of
+        equal entries may differ a little.
+        """
+        super().__init__(media_type=Json.media_type)
+        self.key, self.entries, self.token, self.text, self.ages = key, entries, token, text, ages
+
+    def whole(self) -> bytes:
+        """Returns the body of the answer."""
+        texts = ",".join(map(self.text, range(len(self.entries))))
+        return f'{{{text_of(self.key)}:[{texts}],"nextPageToken":{text_of(self.token)}}}'.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(self.whole(), media_type=self.media_type)(scope, receive, send)
 
 
-async def listed_texts(key: str, messages: Iterable[M], text: Callable[[M], str], token: str) -> Response:
-    """The answer for a page of a list. Each entry becomes text in a slice: one text of all would hold the loop up,
-    wherever it was made.
+async def listed(key: str, messages: Iterable[M], printed: Callable[[M], object], token: str) -> Listed:
+    """The answer for a page of a list, with what ``printed`` makes of each entry. Each becomes text in a slice: one
+    text of all would hold the loop up, wherever it was made.
     """
-    slices, texts = TURNS.begin(), []
+    slices, texts = TURNS.begin(), list[str]()
     for message in messages:
-        texts.append(await _written(message, text))
+        texts.append(await written(message, lambda each: text_of(printed(each))))
         await slices.rest()
-    body = f'{{{text_of(key)}:[{",".join(texts)}],"nextPageToken":{text_of(token)}}}'
-    return Response(body.encode(), media_type=Json.media_type)
+    return Listed(key, texts, token, texts.__getitem__)
 
 
 async def answered(message: Message, content: Callable[[], object]) -> Response:
     """The answer for a message, with what ``content`` makes of it."""
-    return await _written(message, lambda _: Json(content()))
+    return await written(message, lambda _: Json(content()))
 
 
-async def _written(message: M, write: Callable[[M], T]) -> T:
+async def written(message: M, write: Callable[[M], T]) -> T:
+    """Returns what ``write`` makes of a message, beside the event loop if that is large."""
     return await apart(write, message) if message.ByteSize() > WRITTEN_BYTES else write(message)

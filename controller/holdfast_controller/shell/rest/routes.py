@@ -24,8 +24,8 @@ from holdfast_controller.shell.rest.context import bounded as bounded
 from holdfast_controller.shell.rest.context import context_of
 from holdfast_controller.shell.rest.errors import Refusal, on_error
 from holdfast_controller.shell.rest.guards import Bounds, Guards
-from holdfast_controller.shell.rest.host_texts import HostTexts
-from holdfast_controller.shell.rest.printed import Json, answered, listed, listed_texts
+from holdfast_controller.shell.rest.host_texts import listed_hosts
+from holdfast_controller.shell.rest.printed import Json, answered, listed
 from holdfast_controller.shell.rest.read_mask import masked, parse_mask
 from holdfast_controller.shell.rest.reference import in_its_form
 from holdfast_controller.shell.rest.schedule_routes import ScheduleGate
@@ -87,7 +87,6 @@ class Gate:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
-        self._hosts = HostTexts()
 
     async def create(self, request: Request) -> Response:
         given = body.parameters(request, ("requestId", "validateOnly", "template"))
@@ -290,10 +289,7 @@ class Gate:
         size, token = body.whole(given, "pageSize") or 0, body.single(given, "pageToken")
         message = host_pb2.ListHostsRequest(page_size=size, page_token=token)
 
-        async def show(found: host_pb2.ListHostsResponse) -> Response:
-            return await listed_texts("hosts", found.hosts, self._hosts.text, found.next_page_token)
-
-        return await self._shown(request, f"{HOSTS}ListHosts", message, show)
+        return await self._shown(request, f"{HOSTS}ListHosts", message, listed_hosts)
 
     async def get_host(self, request: Request) -> Response:
         body.parameters(request, ())
@@ -336,7 +332,8 @@ class Gate:
         self, request: Request, method: str, message: Message, show: Callable[[Any], Awaitable[Response]]
     ) -> Response:
         address = f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
-        asked = Asked(address, request.headers.get("accept-encoding", ""), request.app.state.bounds)
+        after = getattr(request.state, "after", None)
+        asked = Asked(address, request.headers.get("accept-encoding", ""), request.app.state.bounds, after)
         return await self._calls.shown(method, message, context_of(request), show, asked)
 
 

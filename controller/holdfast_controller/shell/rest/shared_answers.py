@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 import time
 import zlib
 from collections import OrderedDict
@@ -26,10 +27,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdfast_controller.shell.calls.slices import APART_BYTES, ASKED_BY, apart
+from holdfast_controller.shell.calls.slices import ASKED_BY, apart_if_large
+from holdfast_controller.shell.rest.printed import Listed, text_of
+from holdfast_controller.shell.rest.streams import gzip_block
 
 FRESH_S = 1.0
-SHARE = 40
+SHARE = 20
 BURST_S = 0.5
 READERS = "readers of the page"
 LONGEST_S = 4.0
@@ -37,41 +40,122 @@ LONGEST_S = 4.0
 KEPT = 256
 """Questions whose newest answer is remembered."""
 KEPT_BYTES = 64 << 20
+AGED_S = 15.0
+"""So old may the parts of a followed list be that don't count as a change."""
 PACKED_BYTES = 1_024
 """From which on an answer is compressed, once for all, for those who take it so."""
 
 
 @dataclass(eq=False)
 class _Rendering:
-    position: Hashable
+    position: tuple[int, Hashable]
     began: float
     work: asyncio.Task[Shared]
 
 
-@dataclass(frozen=True)
 class Shared:
-    """The bytes of an answer, as they are and compressed; empty where that is not worth it."""
+    """An answer: its bytes, compressed where that is worth it, and how it differs from the one before."""
 
-    body: bytes
-    packed: bytes
-    media_type: str
+    def __init__(self, made: Response, before: Shared | None, tag: str, at: float) -> None:
+        """``before``: the answer before to the same question. ``tag`` is this one's, unless it says the same."""
+        self.media_type = made.headers["content-type"]
+        self._made = made
+        self._body = b"" if isinstance(made, Listed) else bytes(made.body)
+        self._packed: asyncio.Task[bytes] | None = None
+        self._frames: dict[str, bytes] = {}
+        self.tag: str = tag
+        self.whole_at: float = at
+        self._before: Shared | None = None
+        aged = isinstance(made, Listed) and made.ages and before is not None and at - before.whole_at >= AGED_S
+        if before is not None and not aged:
+            self.whole_at = before.whole_at
+        if before is not None and not aged and before._says() == self._says():
+            self.tag, self._before, self._frames = before.tag, before._before, before._frames
+        elif not aged:
+            self._before = before
+        if before is not None:
+            before._before = None  # or all that were ever made would be remembered
 
-    def response(self, encodings: str) -> Response:
+    def _says(self) -> object:
+        made = self._made
+        return (made.key, made.entries, made.token) if isinstance(made, Listed) else self._body
+
+    @property
+    def body(self) -> bytes:
+        """The answer without compression."""
+        if not self._body and isinstance(self._made, Listed):
+            self._body = self._made.whole()
+        return self._body
+
+    async def response(self, encodings: str) -> Response:
         """An answer for one reader, who takes these encodings."""
-        headers = {"Content-Type": self.media_type, "Vary": "Accept-Encoding"}
-        if self.packed and "gzip" in encodings.lower():
-            return Response(self.packed, headers=headers | {"Content-Encoding": "gzip"})
-        return Response(self.body, headers=headers)
+        headers = {"Content-Type": self.media_type, "Vary": "Accept-Encoding", "ETag": f'"{self.tag}"'}
+        if len(self.body) < PACKED_BYTES or "gzip" not in encodings.lower():
+            return Response(self.body, headers=headers)
+        if self._packed is None:  # once for all
+            self._packed = asyncio.get_running_loop().create_task(apart_if_large(len(self.body), _gzip, self.body))
+        packed = await asyncio.shield(self._packed)
+        return Response(packed, headers=headers | {"Content-Encoding": "gzip"})
+
+    def followed(self, again: Callable[[int], Awaitable[Shared]]) -> Followed:
+        """The answer for one who follows it; ``again`` gets the one as of a position of the log, or raises."""
+        return Followed(self, again)
+
+    async def frame(self, address: str, known: str) -> bytes:
+        """The event that makes this answer of the one ``known`` to a reader, or of none, as a block of gzip."""
+        if known == self.tag:
+            return b""
+        base = self._before if self._before is not None and self._before.tag == known else None
+        known = known if base is not None else ""
+        if known not in self._frames:
+            said = text_of({"path": address, "from": known, "tag": self.tag})[:-1]
+            event = f"event: answer\ndata: {said},{self._change(base)}}}\n\n".encode()
+            self._frames[known] = await apart_if_large(len(event), gzip_block, event)
+        return self._frames[known]
+
+    def _change(self, base: Shared | None) -> str:
+        """The fields that make this answer of another one, or of none."""
+        made, old = self._made, base._made if base is not None else None
+        if not isinstance(made, Listed):
+            return f'"answer":{self.body.decode()}'
+        known = {each: at for at, each in enumerate(old.entries)} if isinstance(old, Listed) else {}
+        parts: list[str] = []
+        first = last = -1
+        for number, entry in enumerate(made.entries):
+            at = known.get(entry, -1)
+            if at >= 0 and first >= 0 and at == last + 1:
+                last = at
+                continue
+            if first >= 0:
+                parts.append(f"[{first},{last}]")
+            first = last = at
+            if at < 0:
+                parts.append(made.text(number))
+        if first >= 0:
+            parts.append(f"[{first},{last}]")
+        return f'"list":{text_of(made.key)},"nextPageToken":{text_of(made.token)},"parts":[{",".join(parts)}]'
 
     @property
     def size(self) -> int:
-        """Its bytes in memory."""
-        return len(self.body) + len(self.packed)
+        """Its bytes in memory, about."""
+        made = self._made
+        return (
+            len(made.text(0)) * len(made.entries) if isinstance(made, Listed) and made.entries else len(self._body)
+        )
+
+
+class Followed(Response):
+    """An answer that is sent as what has changed of it."""
+
+    def __init__(self, shared: Shared, again: Callable[[int], Awaitable[Shared]]) -> None:
+        super().__init__(media_type=shared.media_type)
+        self.shared, self.again = shared, again
 
 
 @dataclass(eq=False)
 class _Question:
     newest: _Rendering | None = None
+    answer: Shared | None = None
     following: asyncio.Task[Shared] | None = None
     """That of those who wait for the next rendering, until it begins."""
     parties: set[str] = field(default_factory=set)
@@ -81,12 +165,26 @@ class _Question:
     """By its renderings, as far as their part of the time has not made up for it."""
 
 
+class Queue:
+    """Readers who got one answer, each of whom is sent it in a turn of the event loop of its own: so others' calls
+    come between.
+    """
+
+    def __init__(self) -> None:
+        self._one = asyncio.Lock()
+
+    async def in_turn(self) -> None:
+        """Return when it is this reader's turn."""
+        async with self._one:
+            await asyncio.sleep(0)
+
+
 class SharedAnswers:
     """The newest answer to each question; ``position`` gets that of the log, and of what else they come from."""
 
     def __init__(
         self,
-        position: Callable[[], Hashable],
+        position: Callable[[], tuple[int, Hashable]],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -95,9 +193,10 @@ class SharedAnswers:
         self._sleep = sleep
         self._questions: OrderedDict[Hashable, _Question] = OrderedDict()
         self._bytes = 0
-        self._one = asyncio.Lock()
+        self._queue = Queue()
         self.rendered = 0
         """Answers that were rendered, and not shared."""
+        self._mine = secrets.token_hex(4)
 
     async def answer(
         self,
@@ -105,8 +204,10 @@ class SharedAnswers:
         party: str,
         place: Callable[[], ExitStack],
         render: Callable[[], Coroutine[Any, Any, Response]],
+        after: int | None = None,
     ) -> Shared:
         """The answer to the question ``key``, of a rendering that began at this position of the log, or begins now.
+        For one who follows it, of one that began at the position ``after``, or later.
 
         ``party`` asks. ``render`` makes it in a task of its own, which holds what ``place`` gives. Raises what either
         raises.
@@ -116,8 +217,11 @@ class SharedAnswers:
         self._trim()  # now, and not once there is an answer: there may be none
         known = question.newest
         fresh = known is not None and self._clock() - known.began < FRESH_S
-        if known is not None and fresh and known.position == self._position() and not _failed(known.work):
-            return await asyncio.shield(known.work)
+        if known is not None and fresh and not _failed(known.work):
+            position = self._position()
+            followed = after is not None and known.position[0] >= after and known.position[1] == position[1]
+            if followed or known.position == position:
+                return await asyncio.shield(known.work)
         question.parties.add(party)
         if question.following is None:
             question.following = asyncio.get_running_loop().create_task(self._next(key, question, place(), render))
@@ -140,7 +244,8 @@ class SharedAnswers:
             known = question.newest = _Rendering(self._position(), self._clock(), work)
             self.rendered += 1
             try:
-                found = await _packed(await render())
+                made = await render()
+                found = question.answer = Shared(made, question.answer, self._tag(), self._clock())
             finally:
                 question.spent_s = min(question.spent_s + self._clock() - known.began, BURST_S + LONGEST_S / SHARE)
             self._keep(key, question, found.size)
@@ -157,12 +262,13 @@ class SharedAnswers:
             await self._sleep(spare_s)
         question.spent_s = max(question.spent_s - (self._clock() - last.began) / SHARE, 0.0)
 
+    def _tag(self) -> str:
+        """The tag of the newest rendering, which no other one has, also of an earlier controller."""
+        return f"{self._mine}.{self.rendered}"
+
     async def in_turn(self) -> None:
-        """Return when it is this reader's turn: of those who got one answer each is sent it in a turn of the loop of
-        its own, so that others' calls come between.
-        """
-        async with self._one:
-            await asyncio.sleep(0)
+        """Return when it is this reader's turn; see ``Queue``."""
+        await self._queue.in_turn()
 
     def _keep(self, key: Hashable, question: _Question, size: int) -> None:
         if self._questions.get(key) is question:
@@ -184,14 +290,6 @@ def _seen(work: asyncio.Task[Shared]) -> None:
     """Take note of what a task raised, which is for readers that may have gone away."""
     if not work.cancelled():
         work.exception()
-
-
-async def _packed(made: Response) -> Shared:
-    body = bytes(made.body)
-    media_type = made.headers["content-type"]
-    if len(body) < PACKED_BYTES:
-        return Shared(body, b"", media_type)
-    return Shared(body, await apart(_gzip, body) if len(body) > APART_BYTES else _gzip(body), media_type)
 
 
 def _gzip(body: bytes) -> bytes:

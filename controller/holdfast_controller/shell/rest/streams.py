@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import zlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,8 @@ class Form:
     write: Callable[[Any], bytes]
     fail: Callable[[dict[str, Any]], bytes]
     still: bytes
+    begin: bytes = b""
+    encoding: str = ""
 
 
 def events_form(request: Request) -> Form:
@@ -55,6 +58,25 @@ def changes_form(request: Request) -> Form:
         return f"id: {entry.cursor}\nevent: change\n".encode() + _data(json_view.plain(entry))
 
     return Form("text/event-stream", write, lambda body: b"event: error\n" + _data(body), b": still here\n\n")
+
+
+GZIP_BEGIN = zlib.compressobj(1, wbits=31).flush(zlib.Z_FULL_FLUSH)[:10]
+"""Begins a stream of which each ``gzip_block`` is the rest so far, whichever they are."""
+
+
+def gzip_block(data: bytes) -> bytes:
+    """A part of a stream in gzip that stands for itself: compressed once, it is sent to many."""
+    packer = zlib.compressobj(1, wbits=-15)
+    return packer.compress(data) + packer.flush(zlib.Z_FULL_FLUSH)
+
+
+def gzipped(form: Form) -> Form:
+    """The same in gzip, for answers that are blocks of it already."""
+
+    def fail(body: dict[str, Any]) -> bytes:
+        return gzip_block(form.fail(body))
+
+    return Form(form.media_type, lambda entry: entry, fail, gzip_block(form.still), GZIP_BEGIN, "gzip")
 
 
 def lines_form(printed: Callable[[Any], json_view.Json]) -> Form:
@@ -79,12 +101,21 @@ def logs_form(request: Request, asked: job_pb2.StreamLogsRequest) -> Form:
 
 
 async def response(
-    request: Request, calls: Calls, method: str, message: Message, context: CallContext, form: Form
+    request: Request,
+    calls: Calls,
+    method: str,
+    message: Message,
+    context: CallContext,
+    form: Form,
+    through: Callable[[AsyncGenerator[Any, None]], AsyncGenerator[Any, None]] = lambda answers: answers,
 ) -> Response:
-    """The stream's response; refusals that come at once are raised, later ones end the stream with their words."""
+    """The stream's response; refusals that come at once are raised, later ones end the stream with their words.
+
+    What ``form`` writes is what ``through`` makes of the answers.
+    """
     place = request.app.state.bounds.stream(context.session or calls.caller(context))
     try:
-        answers = calls.many(method, message, context)
+        answers = through(calls.many(method, message, context))
         first = asyncio.get_running_loop().create_task(_next(answers))
         try:
             await asyncio.wait({first}, timeout=FIRST_S)
@@ -110,6 +141,8 @@ class _Stream(StreamingResponse):
         place: contextlib.ExitStack,
     ) -> None:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        if form.encoding:
+            headers["Content-Encoding"] = form.encoding
         super().__init__(self._body(), headers=headers, media_type=form.media_type)
         self._answers, self._pending, self._form, self._place = answers, pending, form, place
 
@@ -123,6 +156,8 @@ class _Stream(StreamingResponse):
 
     async def _body(self) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
+        if self._form.begin:
+            yield self._form.begin
         while True:
             done, _ = await asyncio.wait({self._pending}, timeout=STILL_S)
             if not done:

@@ -7,7 +7,7 @@ import itertools
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
 from typing import Any
 
 from grpc_health.v1 import health, health_pb2
@@ -35,7 +35,7 @@ from holdfast_controller.shell.services.goodput import sum_goodput
 from holdfast_controller.shell.services.metrics import Metrics
 from holdfast_controller.shell.store.databases.engine import Standby
 
-CHANGES_EVERY_S = 0.5
+CHANGES_EVERY_S = 0.9
 """At the least between two answers of ``WatchChanges``."""
 CHANGES_MOST = 200
 """Jobs and hosts that an answer lists; where there are more, their reader looks at everything again."""
@@ -67,6 +67,9 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         self._started = time.time()
         self._counted: tuple[Mono, Overview] | None = None
         self._counting = asyncio.Lock()
+        self._moment = -1, 0
+        self._telling: dict[Hashable, cluster_pb2.WatchChangesResponse] = {}
+        """Changes that were sent at this moment."""
 
     @unary
     async def GetStatus(
@@ -236,18 +239,34 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         caller, changes = caller_name(context), self._driver.changes
         bell = self._driver.watch("")
         try:
-            read, first = request.cursor or changes.newest, True
+            read, first, until = request.cursor or changes.newest, True, changes.newest
             while True:
                 bell.clear()
-                found, newest = changes.since(read), changes.newest
-                answer = self._changed(caller, found, newest)
+                answer = self._told(caller, read, until)
                 if first or answer.jobs or answer.hosts or answer.all or answer.plans:
                     yield answer
-                read, first = newest, False
-                await bell.wait()
-                await asyncio.sleep(CHANGES_EVERY_S)
+                read, first = until, False
+                if until == changes.newest:
+                    await bell.wait()
+                # All at the same moments, so that what is made for one of them is made for all.
+                await asyncio.sleep(CHANGES_EVERY_S - time.monotonic() % CHANGES_EVERY_S)
+                until = self._as_of(round(time.monotonic() / CHANGES_EVERY_S))
         finally:
             self._driver.unwatch("", bell)
+
+    def _as_of(self, moment: int) -> int:
+        """The position of the log up to which all streams go at this moment."""
+        if self._moment[0] != moment:
+            self._moment = moment, self._driver.changes.newest
+            self._telling.clear()
+        return self._moment[1]
+
+    def _told(self, caller: str, read: int, until: int) -> cluster_pb2.WatchChangesResponse:
+        """The changes after ``read``, made once for all who see and have read the same."""
+        key = read, until, self._registry().seen(caller)
+        if key not in self._telling:
+            self._telling[key] = self._changed(caller, self._driver.changes.since(read), until)
+        return self._telling[key]
 
     def _changed(self, caller: str, found: set[str] | None, cursor: int) -> cluster_pb2.WatchChangesResponse:
         """The part of the changed entities that a caller may know of; all, where they are None or many."""

@@ -28,6 +28,7 @@ from holdfast_controller.shell.calls.slices import Page, paged
 from holdfast_controller.shell.convert.host_event_to_proto import event_to_proto
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.convert.job_to_proto import timestamp
+from holdfast_controller.shell.convert.kept_hosts import KeptHost, KeptHosts, Listed
 from holdfast_controller.shell.convert.measurements_to_proto import measurements_to_proto
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.services import reliability
@@ -48,6 +49,7 @@ class HostService(host_pb2_grpc.HostServiceServicer):
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._pictures = HostPictures(driver)
+        self._kept = KeptHosts(driver)
 
     @unary
     async def ListHosts(self, request: host_pb2.ListHostsRequest, context: Context) -> host_pb2.ListHostsResponse:
@@ -55,6 +57,24 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         found, more = await paged(sorted(hosts), request, lambda name: self._picture(hosts.get(name), kept))
         await self._driver.settled()
         return host_pb2.ListHostsResponse(hosts=found, next_page_token=more)
+
+    @unary
+    async def ListHostsHere(self, request: host_pb2.ListHostsRequest, context: Context) -> Listed:
+        """``ListHosts`` for who prints them: its pictures are this service's own."""
+        cluster = self._driver.cluster
+        kept, heard = kept_hosts(cluster, now()), cluster.presence_of
+        found: list[tuple[KeptHost, Wall]] = []
+
+        def picture(name: str) -> host_pb2.Host | None:
+            if (host := cluster.hosts.get(name)) is None:
+                return None
+            found.append((self._kept.picture(host, kept), heard(name).last_seen_wall))
+            return found[-1][0].message
+
+        self._kept.look()
+        listed, more = await paged(sorted(cluster.hosts), request, picture)
+        await self._driver.settled()
+        return Listed(found[: len(listed)], more)
 
     def _picture(self, host: Host | None, kept: Collection[str]) -> host_pb2.Host | None:
         return host_to_proto(self._driver.cluster, host, kept) if host is not None else None

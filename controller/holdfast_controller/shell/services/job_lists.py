@@ -69,7 +69,12 @@ def _listed(jobs: Jobs, request: job_pb2.ListJobsRequest, *, goes_on: bool) -> l
 
     ``goes_on``: those that have not ended are enough.
     """
-    known: list[Known] = sorted(jobs.whole.values(), key=_number) if goes_on else list(jobs.heads())
+    known: list[Known] = list(jobs.heads())
+    if goes_on:
+        # Of those that go on in order; ended ones that were read again lie among them, and match nothing.
+        known = list(jobs.whole.values())
+        if request.page_token:
+            known.sort(key=_number)
     if not request.newest:
         return known[bisect.bisect_right(known, _start(request.page_token), key=_number) :]
     if request.page_token and not request.page_token.startswith(BEFORE):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
+import zlib
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from typing import Any
@@ -14,7 +16,9 @@ from starlette.responses import Response
 from holdfast.errors import TooMany, Unavailable
 from holdfast_controller.shell.calls.slices import ASKED_BY
 from holdfast_controller.shell.rest import shared_answers
+from holdfast_controller.shell.rest.printed import Listed
 from holdfast_controller.shell.rest.shared_answers import (
+    AGED_S,
     BURST_S,
     FRESH_S,
     LONGEST_S,
@@ -39,7 +43,7 @@ class Site:
         self.gate.set()
         self.places = 0
         self.worked_for: list[str] = []
-        self.shared = SharedAnswers(lambda: self.position, lambda: self.now, self.sleep)
+        self.shared = SharedAnswers(lambda: (self.position, None), lambda: self.now, self.sleep)
 
     async def sleep(self, seconds: float) -> None:
         self.waited.append(seconds)
@@ -138,7 +142,7 @@ async def test_one_person_who_goes_from_page_to_page_waits_for_no_rendering(site
     for position in range(round(BURST_S / site.takes_s)):
         site.position = position
         await site.ask()
-        site.now += 1.0
+        site.now += 0.5
     assert site.waited == []
     for position in (-1, -2, -3):
         site.position = position
@@ -248,8 +252,77 @@ async def test_a_large_answer_is_compressed_once_for_those_who_take_it_so(site: 
         return Response(b"x" * 100_000, media_type="application/json")
 
     found = await site.shared.answer("large", "user/ann", site.place, large)
-    plain, packed = found.response("br, deflate"), found.response("gzip, br")
+    plain, packed = await found.response("br, deflate"), await found.response("gzip, br")
     assert bytes(plain.body) == gzip.decompress(bytes(packed.body)) == b"x" * 100_000
     assert "content-encoding" not in plain.headers and packed.headers["content-encoding"] == "gzip"
     assert plain.headers["vary"] == packed.headers["vary"] == "Accept-Encoding"
-    assert Shared(b"{}", b"", "application/json").response("gzip").headers["content-type"] == "application/json"
+    small = await site.shared.answer("small", "user/ann", site.place, site.render)
+    assert (await small.response("gzip")).headers["content-type"].startswith("text/plain")
+
+
+async def test_who_follows_takes_an_answer_as_of_what_was_told_or_later(site: Site) -> None:
+    async def followed(after: int) -> str:
+        found = await site.shared.answer("overview", "user/ann", site.place, site.render, after)
+        return found.body.decode()
+
+    site.position = 5
+    assert await site.ask() == "1 at 5"
+    site.position = 9
+    assert (await followed(4), await followed(5)) == ("1 at 5", "1 at 5")
+    assert await followed(6) == "2 at 9"
+    assert await site.ask() == "2 at 9", "who asks gets what is true now"
+    site.now += FRESH_S
+    assert await followed(6) == "3 at 9"
+
+
+def listed(*entries: str, key: str = "jobs", ages: bool = False) -> Listed:
+    texts = [f'"{each}"' for each in entries]
+    return Listed(key, list(entries), "", texts.__getitem__, ages=ages)
+
+
+async def told(answer: Shared, known: str) -> dict[str, Any]:
+    """What is told to one who has the answer ``known``."""
+    frame = await answer.frame("/v1/jobs", known)
+    event = zlib.decompressobj(wbits=-15).decompress(frame).decode()
+    found: dict[str, Any] = json.loads(event.removeprefix("event: answer\ndata: "))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "parts"),
+    [
+        ("abc", "abcd", [[0, 2], "d"]),
+        ("abc", "xabc", ["x", [0, 2]]),
+        ("abcdef", "acxf", [[0, 0], [2, 2], "x", [5, 5]]),
+        ("abc", "cab", [[2, 2], [0, 1]]),
+        ("abc", "", []),
+        ("", "ab", ["a", "b"]),
+        ("ab", "aab", [[0, 0], [0, 1]]),
+    ],
+)
+async def test_of_a_list_what_differs_is_told(before: str, after: str, parts: list[Any]) -> None:
+    first = Shared(listed(*before), None, "1", 0.0)
+    second = Shared(listed(*after), first, "2", 0.0)
+    found = await told(second, "1")
+    assert found == {
+        "path": "/v1/jobs",
+        "from": "1",
+        "tag": "2",
+        "list": "jobs",
+        "nextPageToken": "",
+        "parts": parts,
+    }
+    whole = await told(second, "0")
+    assert (whole["from"], whole["parts"]) == ("", list(after)), "and all of it to others"
+
+
+async def test_an_answer_that_says_the_same_is_no_news(site: Site) -> None:
+    first = Shared(listed("a", "b"), None, "1", 0.0)
+    second = Shared(listed("a", "c"), first, "2", 0.0)
+    again = Shared(listed("a", "c"), second, "3", 0.0)
+    assert again.tag == "2" and await again.frame("/v1/jobs", "2") == b""
+    assert (await told(again, "1"))["parts"] == [[0, 0], "c"]
+    old = Shared(listed("a", ages=True), None, "1", 0.0)
+    known = Shared(listed("a", ages=True), old, "2", AGED_S - 1)
+    aged = Shared(listed("a", ages=True), known, "3", AGED_S)
+    assert (known.tag, aged.tag) == ("1", "3") and (await told(aged, "1"))["parts"] == ["a"]
