@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+# ``signal`` makes an enum's member of each number, which took each shim half a millisecond.
+import _signal  # type: ignore[import-not-found]
 import ctypes
 import os
 import signal
 
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 15, 36, 38
+LIBC = ctypes.CDLL(None)  # loaded by the template
+ALL_SIGNALS = tuple(map(int, signal.valid_signals()))
 UNWELCOME = (
     signal.SIGCHLD,  # wakes the loop
     signal.SIGTERM,
@@ -20,11 +24,10 @@ UNWELCOME = (
 
 def settle(fd: int) -> None:
     """Turn this process into a shim, however it was started. Raises OSError."""
-    libc = ctypes.CDLL(None)
     for option, value in ((PR_SET_CHILD_SUBREAPER, 1), (PR_SET_NO_NEW_PRIVS, 1)):
-        if libc.prctl(option, ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3):
+        if LIBC.prctl(option, ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3):
             raise OSError(f"prctl {option} failed")
-    libc.prctl(PR_SET_NAME, b"holdfast-shim")
+    LIBC.prctl(PR_SET_NAME, b"holdfast-shim")
     if os.getsid(0) != os.getpid() and os.getpgrp() != os.getpid():
         os.setsid()
     os.umask(0o027)
@@ -43,6 +46,10 @@ def settle(fd: int) -> None:
 def take_signals() -> None:
     """Survives what can be survived. By handlers: exec undoes these, while it would hand on what is ignored."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for number in signal.valid_signals():
-        if number in UNWELCOME or signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, lambda *_: None)
+    for number in ALL_SIGNALS:
+        if number in UNWELCOME or _signal.getsignal(number) == _signal.SIG_IGN:
+            _signal.signal(number, _survive)
+
+
+def _survive(*_: object) -> None:
+    pass

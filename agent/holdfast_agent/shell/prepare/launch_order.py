@@ -84,12 +84,22 @@ def why_shm_is_shared(settings: Config) -> str:
 
 
 def _rank(rank: RankLaunch, secrets: Mapping[str, Secret]) -> dict[str, Any]:
-    order = dataclasses.asdict(rank)
-    del order["secrets"]
-    for each in rank.secrets:
-        if not each.file:
-            order["env"][each.name] = secrets[each.name].reveal().decode("utf-8", "surrogateescape")
-    return order | {"secret_files": {each.name: each.file for each in rank.secrets if each.file}}
+    values = {
+        each.name: secrets[each.name].reveal().decode("utf-8", "surrogateescape")
+        for each in rank.secrets
+        if not each.file
+    }
+    return {
+        "rank": rank.rank,
+        "argv": rank.argv,
+        "env": rank.env | values,
+        "cwd": rank.cwd,
+        "stdout": rank.stdout,
+        "stderr": rank.stderr,
+        "terminal": rank.terminal,
+        "binding": dataclasses.asdict(rank.binding) if rank.binding else None,
+        "secret_files": {each.name: each.file for each in rank.secrets if each.file},
+    }
 
 
 def _fence(action: LaunchRanks) -> dict[str, Any]:

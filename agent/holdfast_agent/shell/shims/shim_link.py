@@ -155,5 +155,5 @@ def _characters(value: Any) -> int:
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):
-        return sum(_characters(key) + _characters(each) for key, each in value.items())
+        return sum(map(len, value)) + sum(map(_characters, value.values()))
     return sum(map(_characters, value)) if isinstance(value, list | tuple) else 0
