@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
@@ -93,6 +93,20 @@ CONNECTIONS_SHARE = 0.5
 """Of the files that this process may open: a flood of connections leaves the store and the logs the others."""
 
 
+class _ByName:
+    """A server, to add services to whose calls find their handlers by name.
+
+    Generated code registers each method besides. gRPC then holds a task for the next call of each of them, and looks at
+    all of those, some eighty, whenever one has come.
+    """
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self.add_generic_rpc_handlers = server.add_generic_rpc_handlers
+
+    def add_registered_method_handlers(self, service: str, handlers: object) -> None:
+        """Does nothing."""
+
+
 def build(
     config: ControllerConfig,
     driver: Driver,
@@ -111,6 +125,7 @@ def build(
     """The server with all its services; with it those that say it is well, serve jobs, and are called over HTTP."""
     options = (*OPTIONS, ("grpc.max_allowed_incoming_connections", _connections_most()))
     server = grpc.aio.server(interceptors=(guard,), options=options)
+    services = cast("grpc.aio.Server", _ByName(server))
     jobs = JobService(
         driver,
         transfers,
@@ -121,22 +136,22 @@ def build(
         series,
     )
     hosts = HostService(driver)
-    job_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
-    bundle_pb2_grpc.add_BundleServiceServicer_to_server(BundleService(driver, bundles), server)
+    job_pb2_grpc.add_JobServiceServicer_to_server(jobs, services)
+    bundle_pb2_grpc.add_BundleServiceServicer_to_server(BundleService(driver, bundles), services)
     hangs = HangService(driver, transfers)
-    hang_pb2_grpc.add_HangServiceServicer_to_server(hangs, server)
-    host_pb2_grpc.add_HostServiceServicer_to_server(hosts, server)
-    cluster_pb2_grpc.add_ClusterServiceServicer_to_server(whole, server)
+    hang_pb2_grpc.add_HangServiceServicer_to_server(hangs, services)
+    host_pb2_grpc.add_HostServiceServicer_to_server(hosts, services)
+    cluster_pb2_grpc.add_ClusterServiceServicer_to_server(whole, services)
     agents = AgentService(driver, transfers, vault, pacing)
-    agent_pb2_grpc.add_AgentServiceServicer_to_server(agents, server)
-    secret_pb2_grpc.add_SecretServiceServicer_to_server(SecretService(driver, guard, vault), server)
+    agent_pb2_grpc.add_AgentServiceServicer_to_server(agents, services)
+    secret_pb2_grpc.add_SecretServiceServicer_to_server(SecretService(driver, guard, vault), services)
     schedules = ScheduleService(driver, jobs, config.cluster)
-    schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(schedules, server)
+    schedule_pb2_grpc.add_ScheduleServiceServicer_to_server(schedules, services)
     access = AccessService(driver, guard, audit, enrolment, config.cluster)
-    access_pb2_grpc.add_AccessServiceServicer_to_server(access, server)
-    web_pb2_grpc.add_WebServiceServicer_to_server(browsers, server)
+    access_pb2_grpc.add_AccessServiceServicer_to_server(access, services)
+    web_pb2_grpc.add_WebServiceServicer_to_server(browsers, services)
     health_servicer = Health()
-    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, services)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     over_http = {
         "JobService": jobs,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.integration.controller.cluster import WITHIN_S, Controller, job
 from tests.support.stubs import cluster_stub, job_stub
@@ -40,3 +42,9 @@ async def test_other_counts_are_as_of_now(controller: Controller, monkeypatch: p
     assert await counted(controller) == 0
     await submit(controller)
     assert await counted(controller) == 1
+
+
+async def test_one_task_waits_for_the_next_call_whichever_method_it_is_of(controller: Controller) -> None:
+    await job_stub(controller.channel("user/ann")).ListJobs(job_pb2.ListJobsRequest(), timeout=WITHIN_S)
+    waiting = [str(task.get_coro()) for task in asyncio.all_tasks() if "_request_" in str(task.get_coro())]
+    assert len(waiting) < 10, "gRPC looks at all of them whenever a call comes"
