@@ -1,4 +1,4 @@
-"""The shim's files: the journal of a generation, the room kept for it, and small files written durably.
+"""The shim's files: the journal of a generation and the room kept for it.
 
 A journal line is `CRC32HEX JSON\\n`. It is written by offset, not by append: after an error all bytes that are not
 known to be durable are written again to the same place, so a half-written line never ends up in the middle, and
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Record = dict[str, Any]
 
 RESERVE = "reserve"
+_encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Journal:
@@ -34,7 +35,7 @@ class Journal:
 
     def add(self, record: Record) -> None:
         """Takes a record, in memory only."""
-        text = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+        text = _encoded(record).encode()
         self._tail += b"%08x %s\n" % (binascii.crc32(text), text)
 
     def write(self) -> None:
@@ -110,16 +111,3 @@ def remove(name: str, directory: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def write_durably(name: str, text: str, directory: int) -> None:
-    """Puts a small file in place, whole or not at all. Raises OSError."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    fd = os.open(name + ".new", flags, 0o600, dir_fd=directory)
-    try:
-        os.write(fd, text.encode())
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.rename(name + ".new", name, src_dir_fd=directory, dst_dir_fd=directory)
-    os.fsync(directory)

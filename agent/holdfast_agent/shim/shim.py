@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from holdfast_agent.shim.link import Link
 
 VERSION = 1
+IDENTITY = 256  # bytes, more than one takes
 GUARD_GRACE_S = 5.0  # from TERM to KILL for ranks whose guard is gone
 
 
@@ -186,9 +187,9 @@ class Shim:
             if guard:
                 self.watch_guard(*guard)
             directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=directory)
+            mine = os.open("shim.json", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=directory)
             try:
-                os.lockf(lock, os.F_TLOCK, 0)  # held until we end; children don't inherit it
+                os.lockf(mine, os.F_TLOCK, 0)  # held until we end; children don't inherit it
             except OSError as error:
                 raise OSError(error.errno, "another shim has it") from None
             worker = Worker(directory, self.agent, self.epoll, self.null, guarded=guard is not None)
@@ -198,9 +199,8 @@ class Shim:
             self.listener.listen(8)
             me = {"pid": os.getpid(), "start_ticks": Process(os.getpid()).start_ticks}
             hit("shim.assign.before")
-            journal.write_durably(
-                "shim.json", json.dumps(me | {"boot_id": boot_id(), "version": VERSION}), directory
-            )
+            # In one write, over all of what another shim has left. A power cut may take it: it is of one boot only.
+            os.pwrite(mine, json.dumps(me | {"boot_id": boot_id(), "version": VERSION}).ljust(IDENTITY).encode(), 0)
         except OSError as error:
             self.agent.refuse(0, f"cannot take {printable(path)}: {error.strerror}")
             self.done = True

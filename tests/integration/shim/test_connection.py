@@ -171,7 +171,7 @@ def test_quit_ends_an_idle_shim_and_its_socket(shim: Shim) -> None:
     shim.until("empty")
     shim.send(op="quit")
     assert shim.wait() == 0
-    assert sorted(path.name for path in shim.directory.iterdir()) == ["g1.journal", "lock", "shim.json"]
+    assert sorted(path.name for path in shim.directory.iterdir()) == ["g1.journal", "shim.json"]
 
 
 def test_quit_is_refused_while_something_runs(shim: Shim) -> None:

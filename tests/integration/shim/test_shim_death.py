@@ -203,4 +203,4 @@ def test_no_descriptor_of_the_agent_is_kept(start_shim: Callable[..., Shim]) -> 
     shim.assign()
     targets = [os.readlink(path) for path in Path(f"/proc/{shim.process.pid}/fd").iterdir() if int(path.name) > 2]
     mine = [target for target in targets if not target.startswith(("socket:", "pipe:", "anon_inode:", "/dev/"))]
-    assert sorted(mine) == sorted([str(shim.directory), str(shim.directory / "lock")])
+    assert sorted(mine) == sorted([str(shim.directory), str(shim.directory / "shim.json")])

@@ -74,13 +74,8 @@ def log_paths(facts: HostFacts, key: WorkerId, generation: int, rank: int) -> tu
     return f"{stem}.out", f"{stem}.err"
 
 
-def error_dir(facts: HostFacts, key: WorkerId, generation: int) -> str:
-    """The directory in which a worker's ranks leave their Python exceptions."""
-    return f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.errors"
-
-
 def progress_dir(facts: HostFacts, key: WorkerId, generation: int) -> str:
-    """The directory in which a worker's ranks may say how far they are."""
+    """The directory in which a worker's ranks may say how far they are, and leave their Python exceptions."""
     return f"{facts.log_dir}/{key.job}/g{generation}/{key.worker}.progress"
 
 
@@ -134,7 +129,7 @@ def plan_ranks(
             **shared,
             ("RANK" if launch.in_world else "HOLDFAST_RANK"): str(rank),
             **_local(launch, local_rank, facts),
-            "TORCHELASTIC_ERROR_FILE": f"{error_dir(facts, assignment.key, assignment.generation)}/r{rank}.json",
+            "TORCHELASTIC_ERROR_FILE": f"{progress_dir(facts, assignment.key, assignment.generation)}/r{rank}.json",
             **variables(bound),
         }
         env = compose(sized(launch, bound, facts.cpu_count), facts, ours, diagnostics, image, code)
@@ -290,7 +285,7 @@ def _diagnostics(assignment: Assignment, launch: Launch, facts: HostFacts) -> di
         return {}
     set_by_others = {name for name, _ in launch.task.env} | {each.name for each in launch.task.secrets}
     set_by_others |= set(facts.site_env)
-    stem = f"{error_dir(facts, assignment.key, assignment.generation)}/nccl_trace_rank_"
+    stem = f"{progress_dir(facts, assignment.key, assignment.generation)}/nccl_trace_rank_"
     wanted = {name: str(RECORDER_ENTRIES) for name in RECORDER_NAMES}
     if set_by_others.intersection(RECORDER_NAMES):
         wanted = {}

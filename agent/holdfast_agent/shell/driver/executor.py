@@ -364,7 +364,8 @@ class Performer:
                 # At once, and only then what takes time: the job's next worker here may be prepared meanwhile.
                 self._parts.preparation.release(key.job)
                 scratch = Path(self._reactor.facts.scratch_dir)
-                await anyio.to_thread.run_sync(remove_aside, scratch, set_aside(scratch, key.job))
+                if aside := set_aside(scratch, key.job):
+                    await anyio.to_thread.run_sync(remove_aside, scratch, aside)
         except OSError as error:
             log.warning("worker.remove_failed", worker=str(key), error=str(error))
         self._feed(ev.WorkerForgotten(key))

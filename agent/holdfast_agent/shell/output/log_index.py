@@ -23,7 +23,7 @@ import anyio
 
 from holdfast._daemon import log
 from holdfast._session.reports import WorkerId
-from holdfast_agent.core.launch.environment import HostFacts, error_dir, log_paths, progress_dir
+from holdfast_agent.core.launch.environment import HostFacts, log_paths, progress_dir
 
 SAMPLE_S = 1.0
 FLOOD_SAMPLE_S = 0.05
@@ -41,17 +41,24 @@ _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 
 def make_directories(facts: HostFacts, key: WorkerId, generation: int) -> None:
     """Have the directories of a generation's output and progress, and the ``latest`` link. Raises ``OSError``."""
-    errors = Path(error_dir(facts, key, generation))
-    errors.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    own_directory(errors, facts, mode=0o700)
-    own_directory(progress_dir(facts, key, generation), facts, mode=0o700)
-    link, fresh = errors.parent.parent / "latest", errors.parent.parent / ".latest.new"
-    with contextlib.suppress(FileNotFoundError):
-        if os.readlink(link) == f"g{generation}":
-            return
-        fresh.unlink()
-    os.symlink(f"g{generation}", fresh)
-    os.replace(fresh, link)
+    said = progress_dir(facts, key, generation)
+    folder = os.path.dirname(said)
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    own_directory(said, facts, mode=0o700)
+    _link_latest(os.path.dirname(folder), f"g{generation}")
+
+
+def _link_latest(of_job: str, newest: str) -> None:
+    link, fresh = f"{of_job}/latest", f"{of_job}/.latest.new"
+    try:
+        os.symlink(newest, link)
+    except FileExistsError:
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(link) == newest:
+                return
+            os.unlink(fresh)
+        os.symlink(newest, fresh)
+        os.replace(fresh, link)
 
 
 def own_directory(path: str | Path, facts: HostFacts, mode: int) -> None:

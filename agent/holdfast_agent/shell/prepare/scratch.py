@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from holdfast_agent.shell.users import safe_paths
 def set_aside(parent: Path, job: str) -> str:
     """Take a job's scratch directory out of its place, so that another can be made at once.
 
-    Returns its new name; empty where there is none. Raises ``OSError``.
+    Returns its new name; empty where there is none, or nothing was in it: then it is gone. Raises ``OSError``.
     """
+    with contextlib.suppress(OSError):
+        os.rmdir(parent / job)
+        return ""
     name = f".gone-{job}-{os.urandom(4).hex()}"
     try:
         os.rename(parent / job, parent / name)

@@ -30,6 +30,8 @@ from holdfast_agent.shell.sampling.waits import WaitReader
 
 FILES_EVERY_S = 10.0
 PROGRESS_MOST = 1024
+NAMES_MOST = 8 * PROGRESS_MOST
+"""Of all kinds: ranks' exceptions, and pipes and dumps of flight recorders, are in the same folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,9 +301,10 @@ class WorkerSampling:
 
 
 def _names(folder: str) -> list[str]:
-    """Some names in the worker's own folder, which may hold any number. Raises ``OSError``."""
+    """Some names in the worker's own folder, which may hold any number, and other things. Raises ``OSError``."""
     with os.scandir(folder) as entries:
-        return [entry.name for entry in itertools.islice(entries, PROGRESS_MOST)]
+        seen = (entry.name for entry in itertools.islice(entries, NAMES_MOST))
+        return list(itertools.islice((name for name in seen if name.endswith(".progress")), PROGRESS_MOST))
 
 
 def _lives(reading: RankReading) -> bool:

@@ -1,8 +1,9 @@
 """The files of each worker: the shim's journals, and the agent's few notes beside them.
 
-``attempts`` holds lines "GENERATION ATTEMPT" (from that generation on), ``acked`` lines "GENERATION RANK", and
-``freed`` the newest generation whose GPUs were proven free, ``closed`` the newest whose epilog has ended; ``hooks`` has
-as JSON whose worker it is. Losing the end of any is harmless: an exit is sent once more, or carries the attempt before;
+``attempts`` holds lines "GENERATION ATTEMPT" (from that generation on), and "acked GENERATION RANK" for exits that need
+not be sent again: one file for both, since most jobs are over before either has a second line. ``freed`` has the newest
+generation whose GPUs were proven free, ``closed`` the newest whose epilog has ended; ``hooks`` as JSON whose worker it
+is. Losing the end of any is harmless: an exit is sent once more, or carries the attempt before;
 a reboot frees GPUs; an epilog runs twice.
 """
 
@@ -28,6 +29,7 @@ from holdfast_agent.shell.shims import shim_files
 from holdfast_agent.shim.journal import RESERVE
 from holdfast_agent.shim.walls import namespaces
 
+_ACKED = "acked "
 _JOURNAL = re.compile(r"g(\d+)\.journal")
 _LINE_BYTES = 64
 """More than a line of two numbers takes."""
@@ -120,11 +122,14 @@ class WorkerFiles:
 
     def attempts(self, key: WorkerId) -> tuple[tuple[int, int], ...]:
         """The worker's attempts, each with its first generation."""
-        return tuple(_pairs(self.directory(key) / "attempts"))
+        path = self.directory(key) / "attempts"
+        return tuple(_pairs(path, (line for line in _lines(path) if not line.startswith(_ACKED))))
 
     def acked(self, key: WorkerId) -> frozenset[tuple[int, int]]:
         """Generation and rank of the exits that the controller has acknowledged."""
-        return frozenset(_pairs(self.directory(key) / "acked"))
+        path, before = self.directory(key) / "attempts", self.directory(key) / "acked"
+        lines = [line.removeprefix(_ACKED) for line in _lines(path) if line.startswith(_ACKED)]
+        return frozenset([*_pairs(path, lines), *_pairs(before, _lines(before))])  # where earlier releases had them
 
     def note_attempt(self, key: WorkerId, generation: int, attempt: int) -> None:
         """Note that this generation and later ones belong to an attempt. Raises ``OSError``."""
@@ -136,7 +141,7 @@ class WorkerFiles:
     def note_ack(self, key: WorkerId, generation: int, rank: int) -> None:
         """Note that an exit need not be sent again. Raises ``OSError``."""
         hit("agent.acked.before")
-        _append_line(self.directory(key) / "acked", f"{generation} {rank}\n")
+        _append_line(self.directory(key) / "attempts", f"{_ACKED}{generation} {rank}\n")
         hit("agent.acked.after")
 
     def freed(self, key: WorkerId) -> int:
@@ -324,13 +329,18 @@ def _append_line(path: Path, line: str) -> None:
         os.close(handle)
 
 
-def _pairs(path: Path) -> Iterable[tuple[int, int]]:
+def _lines(path: Path) -> list[str]:
+    """The whole lines of a file; none where there is no file."""
     try:
         *lines, torn = path.read_text(errors="replace").split("\n")
     except FileNotFoundError:
-        return
+        return []
     if torn:
         log.warning("file.torn", path=str(path), line=torn)
+    return lines
+
+
+def _pairs(path: Path, lines: Iterable[str]) -> Iterable[tuple[int, int]]:
     for line in lines:
         first, _, second = line.partition(" ")
         if first.isdigit() and second.isdigit():

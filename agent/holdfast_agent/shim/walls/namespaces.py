@@ -72,19 +72,23 @@ def take(generation: int, directory: int, *, ahead: bool = False) -> Room:
     ``ahead``: before its launch, so that what is known of the generation that runs stays. Raises NotAllowed, and
     OSError for anything else that goes wrong.
     """
-    file = os.open("../" + FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    file = _open(FILE, directory)
     try:
         _lock(file)
         room = None if ahead else _described(os.pread(file, 4096, 0), generation)
         if room is None:
-            after = os.open("../" + AHEAD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=directory)
+            # Without what is parked nothing was made ahead: a job without warm starts has no such file.
+            after = (
+                _open(AHEAD, directory) if ahead or os.access("../" + AHEAD, os.F_OK, dir_fd=directory) else None
+            )
             try:
-                room = _described(os.pread(after, 4096, 0), generation)
+                room = None if after is None else _described(os.pread(after, 4096, 0), generation)
                 if room is None or not ahead:  # who has described it lets go of it once its ranks are released
                     room = room or _make()
-                    _describe(room, generation, after if ahead else file)
+                    _describe(room, generation, after if ahead and after is not None else file)
             finally:
-                os.close(after)
+                if after is not None:
+                    os.close(after)
         return room
     finally:
         os.close(file)
@@ -95,10 +99,10 @@ def carry(room: Room, generation: int, directory: int) -> Room:
 
     Another one, where another of the job's shims has made one for it.
     """
-    file = os.open("../" + FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    file = _open(FILE, directory)
     try:
         _lock(file)
-        after = os.open("../" + AHEAD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=directory)
+        after = _open(AHEAD, directory)
         try:
             made = _described(os.pread(after, 4096, 0), generation)
             if made and not made.is_same(room):
@@ -112,6 +116,10 @@ def carry(room: Room, generation: int, directory: int) -> Room:
             os.close(after)
     finally:
         os.close(file)
+
+
+def _open(name: str, directory: int) -> int:
+    return os.open("../" + name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=directory)
 
 
 def _describe(room: Room, generation: int, file: int) -> None:

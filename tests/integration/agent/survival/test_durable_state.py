@@ -92,7 +92,7 @@ def test_an_acknowledgement_that_a_full_disk_takes_in_part_is_none_of_another_ra
     )
     files = WorkerFiles(small_disk / "workers", facts)
     files.directory(KEY).mkdir(parents=True)
-    (files.directory(KEY) / "acked").write_text("1 1\n" * 1023)  # 4 bytes below a block's end
+    (files.directory(KEY) / "attempts").write_text("acked 1 1\n" * 409)  # 6 bytes below a block's end
     fill(small_disk)
     with pytest.raises(OSError, match="No space left"):
         files.note_ack(KEY, 12, 15)

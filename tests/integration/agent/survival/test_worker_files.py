@@ -66,6 +66,11 @@ def test_attempts_and_acknowledgements_survive_damage(files: WorkerFiles) -> Non
         file.write("torn")
     assert files.attempts(KEY) == ((1, 1), (4, 2))
     assert files.acked(KEY) == frozenset()
+    files.note_ack(KEY, 4, 1)
+    (files.directory(KEY) / "acked").write_text("3 0\n")
+    assert files.attempts(KEY) == ((1, 1), (4, 2)), "an acknowledgement is no attempt"
+    assert files.acked(KEY) == {(4, 1), (3, 0)}, "and an earlier release has its own file of them"
+    (files.directory(KEY) / "acked").unlink()
     (files.directory(KEY) / "attempts").write_text("1 1\n7 1")  # of "7 12"
     assert files.attempts(KEY) == ((1, 1),)
     files.note_attempt(KEY, 8, 3)

@@ -57,8 +57,8 @@ def test_contract_of_torch() -> None:
         ["10.0.0.1", "20001", "5", "8", "1", "2", "2"],
     ]
     assert [env["TORCHELASTIC_ERROR_FILE"] for env in envs] == [
-        "/logs/job-1/g3/workerpool0-0.errors/r4.json",
-        "/logs/job-1/g3/workerpool0-0.errors/r5.json",
+        "/logs/job-1/g3/workerpool0-0.progress/r4.json",
+        "/logs/job-1/g3/workerpool0-0.progress/r5.json",
     ]
 
 
@@ -346,7 +346,7 @@ def diagnostics(env: dict[str, str]) -> tuple[str | None, ...]:
 
 
 def test_gpu_jobs_get_a_flight_recorder_that_can_be_asked() -> None:
-    stem = "/logs/job-1/g3/workerpool0-0.errors/nccl_trace_rank_"
+    stem = "/logs/job-1/g3/workerpool0-0.progress/nccl_trace_rank_"
     assert diagnostics(planned(gpus=("a",))[0]) == ("2000", "2000", stem, stem, stem)
     assert diagnostics(planned()[0]) == (None,) * 5
 
