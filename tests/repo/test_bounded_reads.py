@@ -34,7 +34,7 @@ WITHOUT_BOUND = {
         "shims/worker_files.py .WorkerFiles._noted",
         "shims/worker_files.py .WorkerFiles.hook_variables",
         "shims/worker_files.py ._append",
-        "shims/worker_files.py ._pairs",
+        "shims/worker_files.py ._lines",
     },
     "the admin's own file": {
         "config.py .read_env_file",
