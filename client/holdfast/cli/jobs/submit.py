@@ -178,13 +178,12 @@ def _job_of(
 
 
 def _of_batch_script(text: str, what: str) -> job_pb2.CustomJob:
-    """The job of a script for Slurm. Notes say which of its options count for nothing."""
+    """The job of a script for Slurm. Notes say what in it counts for nothing."""
     from holdfast.cli.submission import sbatch
 
-    job, unused = sbatch.job(text, what, os.environ, os.getcwd())
-    if unused:
-        options = ", ".join(f"--{name}" if name[1:] else f"-{name}" for name in unused)
-        Console().note(f"{what}: nothing here corresponds to {options}")
+    job, notes = sbatch.job(text, what, os.environ, os.getcwd())
+    for note in notes:
+        Console().note(f"{what}: {note}")
     return job
 
 

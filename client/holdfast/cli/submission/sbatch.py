@@ -14,28 +14,26 @@ from holdfast.cli.kit.parameters import is_utf8
 from holdfast.cli.submission.job_options import set_seconds
 from holdfast.cli.submission.run_spec import RunRequest, job_of
 from holdfast.cli.submission.sbatch_lines import Script, export, program, read, step_of
-from holdfast.errors import ConfigError, InvalidSpec, Violation
+from holdfast.cli.submission.sbatch_options import ELSEWHERE, NEEDLESS, NOT_MEANT
+from holdfast.errors import ConfigError, InvalidSpec
 from holdfast.spec.rules.arrays import read_array
-from holdfast.spec.rules.lifecycle import LONGEST_TIMEOUT_S
+from holdfast.spec.rules.lifecycle import LONGEST_TIMEOUT_S, WARNING_SIGNALS
 from holdfast.v1 import job_pb2
 
-NEEDLESS = {"output", "error", "open-mode", "requeue", "parsable"}
-"""Options whose meaning a job has anyway: output is kept by rank and launch, failures are repaired, and so on."""
 ENDS = {"afterok": "OK", "afterany": "ANY", "afternotok": "FAILED"}
 """The end of another job that each kind of dependency waits for."""
-OTHER_COUNTS = {"ntasks-per-gpu", "ntasks-per-socket", "ntasks-per-core", "ntasks-per-board"}
-"""Options that make another number of ranks, by what is known of a host only once the job is there."""
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _MEMORY = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
 _MOST = 2**31 - 1
 """What a number of a job can be, whatever a host has."""
+_MODEL = re.compile(r"[\w.+-]*")
 _PARTITION = re.compile(r"\d+g\.\d+gb(?:\+me)?")
 """A type of Slurm's for MIG instances is their profile."""
 _MIB = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
 
 
 def job(text: str, what: str, environ: Mapping[str, str], cwd: str) -> tuple[job_pb2.CustomJob, list[str]]:
-    """The job that a batch script describes, and the names of options that count for nothing here.
+    """The job that a batch script describes, and what to say of it: above all what counts for nothing here.
 
     Raises ``InvalidSpec``, with every line whose meaning is not clear and what to do about it.
     """
@@ -48,7 +46,7 @@ def job(text: str, what: str, environ: Mapping[str, str], cwd: str) -> tuple[job
     cpus_per_task = script.number("cpus-per-task", 0)
     cpus = cpus_per_task * per_node or script.number("cpus-per-gpu", 0) * gpus
     if cpus > _MOST:
-        script.refuse("#SBATCH --cpus-per-task", f"comes to {cpus} cores on each node", "write fewer")
+        script.refuse_option("cpus-per-task", f"comes to {cpus} cores on each node", "write fewer")
     array = _array(script)
     name = script.options.pop("job-name", "") or _name_of(what)
     workdir = script.options.pop("chdir", "")
@@ -63,13 +61,13 @@ def job(text: str, what: str, environ: Mapping[str, str], cwd: str) -> tuple[job
         **({"SLURM_ARRAY_TASK_MIN": str(array[0]), "SLURM_ARRAY_TASK_MAX": str(array[-1])} if array else {}),
         **script.exports,
     }
-    for option in sorted(script.options.keys() & OTHER_COUNTS):
-        script.refuse(f"#SBATCH --{option}", "has no counterpart", "write the number of ranks as --ntasks-per-node")
+    for option in script.options.keys() & NOT_MEANT.keys():
+        script.refuse_option(option, *NOT_MEANT[option])
     memory_mb = _memory(script, per_node, gpus, cpus)
     command = (*script.shell, "-c", program(script, step, nodes * per_node, values))
     if per_node > 1 and is_launcher(command):
         why = f"is {per_node}, and the script starts a launcher, which starts the processes itself"
-        script.refuse("#SBATCH --ntasks-per-node", why, "write --ntasks-per-node=1")
+        script.refuse_option("ntasks-per-node", why, "write --ntasks-per-node=1")
     if not is_utf8(cwd):
         script.refuse(
             "", "this folder's name is not UTF-8, as all texts of a job are", "submit it from another one"
@@ -93,8 +91,20 @@ def job(text: str, what: str, environ: Mapping[str, str], cwd: str) -> tuple[job
     )
     made = job_of(request, environ, cwd)
     made.job_spec.fault_tolerance.ClearField("max_job_retries")
+    if script.options.pop("no-requeue", None) is not None:
+        made.job_spec.scheduling.disable_retries = True
     made.MergeFrom(rest)
-    return made, sorted(name for name in script.options if name not in NEEDLESS)
+    return made, _notes(script)
+
+
+def _notes(script: Script) -> list[str]:
+    """All that has no effect, with its line and with what there is in its place, and all that is read otherwise."""
+    unused = []
+    for name in sorted(script.options.keys() - NEEDLESS):
+        line = f"line {script.written[name]}" if name in script.written else ""
+        about = ": ".join(filter(None, (line, ELSEWHERE.get(name))))
+        unused.append(f"--{name} ({about})" if about else f"--{name}")
+    return [*([f"nothing here corresponds to {', '.join(unused)}"] if unused else []), *script.notes]
 
 
 def _name_of(what: str) -> str:
@@ -111,9 +121,13 @@ def _tasks(script: Script) -> tuple[int, int]:
         return nodes, per_node or 1
     if per_node and not given:
         nodes = -(-tasks // per_node)
+    if per_node and tasks > nodes * per_node:
+        why = f"{tasks} tasks are more than {per_node} on each of {nodes} nodes"
+        script.refuse_option("ntasks", why, "leave out one of the three")
+        return nodes, per_node
     if tasks % nodes:
         why = f"{tasks} tasks can't be shared out evenly over {nodes} nodes"
-        script.refuse("#SBATCH --ntasks", why, "every worker has as many ranks as the others")
+        script.refuse_option("ntasks", why, "every worker has as many ranks as the others")
     return nodes, max(1, tasks // nodes)  # beside --ntasks, --ntasks-per-node is the most
 
 
@@ -129,27 +143,29 @@ def _gpus(script: Script, nodes: int, per_node: int) -> tuple[int, str]:
         text = script.options.pop(name, "")
         if name == "gres":
             text = _gpus_of_gres(script, text)
-        if not text:
-            continue
         kind, _, count = text.rpartition(":")
+        if not text or count == "0":
+            continue
         each, rest = divmod(int(count) * times, among) if count.isdecimal() and len(count) < 10 else (0, 0)
-        if not 0 < each <= _MOST or rest:
+        if not 0 < each <= _MOST or rest or not _MODEL.fullmatch(kind):
             why = f"{text!r} is no whole number of GPUs for each node"
-            script.refuse(f"#SBATCH --{name}", why, "write --gpus-per-node=8, say")
+            script.refuse_option(name, why, "write --gpus-per-node=8, say")
         if kind and model and kind != model:
-            script.refuse(f"#SBATCH --{name}", f"asks for {kind}, and another option for {model}", "name one")
+            script.refuse_option(name, f"asks for {kind}, and another option for {model}", "name one")
         found, model = found or each, model or kind
     return found, model
 
 
 def _gpus_of_gres(script: Script, text: str) -> str:
     """The GPUs of a list of resources, as ``--gpus`` has them; other kinds stay among the options."""
-    kinds = text.split(",") if text else []
+    kinds = text.split(",") if text not in ("", "none") else []
     gpus = [kind for kind in kinds if re.match("gpu(:|$)", kind)]
     if others := [kind for kind in kinds if kind not in gpus]:
         script.options["gres"] = ",".join(others)
+    if unclear := [kind for kind in others if "gpu" in kind.lower()]:
+        script.refuse_option("gres", f"{unclear[0]!r} is no number of GPUs", "write --gres=gpu:8 or gpu:h100:8")
     if len(gpus) > 1:
-        script.refuse("#SBATCH --gres", "asks for GPUs of several types", "name one: a node's ranks are alike")
+        script.refuse_option("gres", "asks for GPUs of several types", "name one: a node's ranks are alike")
     if not gpus:
         return ""
     rest = gpus[0].removeprefix("gpu").removeprefix(":")
@@ -158,16 +174,18 @@ def _gpus_of_gres(script: Script, text: str) -> str:
 
 def _memory(script: Script, per_node: int, gpus: int, cpus: int) -> int:
     """MiB of each node."""
-    for name, share in (("mem", 1), ("mem-per-cpu", cpus or per_node), ("mem-per-gpu", gpus)):
-        text = script.options.pop(name, "")
+    shares = {"mem": 1, "mem-per-cpu": cpus or per_node, "mem-per-gpu": gpus}
+    given = [(name, script.options.pop(name)) for name in list(script.options) if name in shares]
+    for name, text in given[-1:]:  # the last one wins
+        share = shares[name]
         if text and not (found := _MEMORY.fullmatch(text)):
-            script.problems.append(Violation(f"#SBATCH --{name}", f"{text!r} is no size, such as 64G"))
+            script.refuse_option(name, f"{text!r} is no size", "write one in whole units, such as 64G")
         elif text and found and int(found[1]):  # 0 is all of the node's
             mib = int(int(found[1]) * _MIB[found[2].upper()] * share)
             if mib > _MOST:
-                script.refuse(f"#SBATCH --{name}", f"comes to {mib} MiB on each node", "write less")
+                script.refuse_option(name, f"comes to {mib} MiB on each node", "write less")
             elif not share:
-                script.refuse(f"#SBATCH --{name}", "asks for memory of GPUs, and for no GPU", "write --mem")
+                script.refuse_option(name, "asks for memory of GPUs, and for no GPU", "write --mem")
             return mib
     return 0
 
@@ -177,7 +195,7 @@ def _array(script: Script) -> tuple[int, ...]:
     try:
         return read_array(script.options.get("array", "")).indices
     except ValueError as error:
-        script.refuse("#SBATCH --array", str(error), "write 0-9, 1,3,7 or 0-9:2%4")
+        script.refuse_option("array", str(error), "write 0-9, 1,3,7 or 0-9:2%4")
         return ()
 
 
@@ -186,17 +204,18 @@ def _schedule(script: Script, made: job_pb2.CustomJob) -> None:
     scheduling.array = script.options.pop("array", "")
     text = script.options.pop("time", "")
     if text and (seconds := _seconds(text)) is None:
-        script.problems.append(Violation("#SBATCH --time", f"{text!r} is no time, such as 2:00:00 or 1-12:00:00"))
+        script.refuse_option("time", f"{text!r} is no time", "write minutes, 2:00:00 or 1-12:00:00")
     elif text:
         # 0 is no limit, and a job here has one of seven days unless another is written.
         set_seconds(scheduling.timeout, min(seconds or LONGEST_TIMEOUT_S, LONGEST_TIMEOUT_S))
     if text := script.options.pop("signal", ""):
         # B: sends it to the script's shell, which every rank has here.
-        name, at, before = text.removeprefix("B:").removeprefix("R:").partition("@")
+        name, at, before = text.removeprefix("B:").removeprefix("R:").upper().partition("@")
         if not name or (at and not (before.isdecimal() and len(before) < 10)):
-            script.refuse("#SBATCH --signal", f"{text!r} is no signal and seconds", "write USR1@300, say")
+            script.refuse_option("signal", f"{text!r} is no signal and seconds", "write USR1@300, say")
             return
-        scheduling.warning_signal.signal = name if name.startswith("SIG") or name.isdecimal() else f"SIG{name}"
+        known = {str(number): known for known, number in WARNING_SIGNALS.items()}
+        scheduling.warning_signal.signal = known.get(name) or f"SIG{name.removeprefix('SIG')}"
         set_seconds(scheduling.warning_signal.before, int(before or 60))
     for name, hosts in (
         ("exclude", scheduling.host_selector.avoid_hosts),
@@ -210,12 +229,12 @@ def _hosts(script: Script, name: str, text: str) -> list[str]:
     from holdfast.guard.allocation import hostlist
 
     if "/" in text:  # to Slurm it is a file
-        script.refuse(f"#SBATCH --{name}", f"{text!r} is a file of names", "write the names, such as n[1-3],n7")
+        script.refuse_option(name, f"{text!r} is a file of names", "write the names, such as n[1-3],n7")
         return []
     try:
         return list(hostlist(text))
     except ConfigError as error:
-        script.refuse(f"#SBATCH --{name}", error.message.removesuffix("."), "write it as n[1-3],n7")
+        script.refuse_option(name, error.message.removesuffix("."), "write it as n[1-3],n7")
         return []
 
 
@@ -225,7 +244,7 @@ def _depend(script: Script, made: job_pb2.CustomJob) -> None:
         kind, *jobs = part.split(":")
         if kind not in ENDS or not jobs or not all(jobs) or "?" in part:
             fix = "write afterok, afterany or afternotok with ids, such as afterok:JOB:JOB,afterany:JOB"
-            script.problems.append(Violation("#SBATCH --dependency", f"{part!r} has no counterpart", fix))
+            script.refuse_option("dependency", f"{part!r} has no counterpart", fix)
         else:
             for name in jobs:
                 made.job_spec.scheduling.after.add(job=name, end=f"DEPENDENCY_END_{ENDS[kind]}")

@@ -6,30 +6,14 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from holdfast._base.job_file.rank_variables import purpose_of
 from holdfast.cli.kit.parameters import is_utf8
+from holdfast.cli.submission import sbatch_options
+from holdfast.cli.submission.sbatch_options import SHORT
 from holdfast.errors import Violation
 
-SHORT = {
-    "J": "job-name",
-    "N": "nodes",
-    "n": "ntasks",
-    "c": "cpus-per-task",
-    "G": "gpus",
-    "t": "time",
-    "x": "exclude",
-    "w": "nodelist",
-    "D": "chdir",
-    "a": "array",
-    "d": "dependency",
-    "o": "output",
-    "e": "error",
-    "p": "partition",
-    "A": "account",
-    "q": "qos",
-    "C": "constraint",
-}
 OF_SRUN = {"label", "l", "unbuffered", "u", "kill-on-bad-exit", "K", "cpu-bind", "exclusive", "mpi", "wait", "W"}
 """Options of srun that change nothing here."""
 SIZES = {
@@ -42,7 +26,7 @@ SIZES = {
     "gres",
 }
 """Options of srun that say again what the script's own say, or what these leave open."""
-WITH_VALUE = SIZES | {"cpu-bind", "mpi", "wait", "W", "export"}
+SRUN_WITH_VALUE = SIZES | {"cpu-bind", "mpi", "wait", "W", "export"}
 SHELLS = ("bash", "sh", "dash", "ksh", "zsh")
 TASK_VARIABLES = (
     "export SLURM_PROCID=$RANK SLURM_NTASKS=$WORLD_SIZE SLURM_LOCALID=$LOCAL_RANK SLURM_NODEID=$GROUP_RANK "
@@ -56,7 +40,8 @@ ARRAY_VARIABLES = (
 )
 LOOKED_AT = 2_000
 """Characters of a line in which commands and variables of Slurm are looked for."""
-_DIRECTIVE = re.compile(r"#SBATCH[ \t]+(\S.*)")
+_DIRECTIVE = re.compile(r"#SBATCH(.*)")
+_OF_OTHERS = re.compile(r"(#(?:PBS|BSUB|COBALT|OAR))\s+-")
 _BEFORE_SRUN = r"""(?:(?:exec|time)\s+|\w+=(?:"[^"]*"|'[^']*'|[^\s"'])*\s+)*"""
 _SRUN = re.compile(rf"({_BEFORE_SRUN})(?:/\S*/)?srun\s+")
 _COMMAND = r"""(?:^|[;&|(`]|=["']?|\b(?:then|do|else|time|exec|nohup|env|timeout\s+\S+)\s)\s*(?:/\S*/)?"""
@@ -70,6 +55,8 @@ _VARIABLE = re.compile(r"\$(?:\{(SLURMD?_\w+)(:?[-+=?])?|(SLURMD?_\w+))")
 _ARITHMETIC = re.compile(r"\$\(\((.*?)\)\)")
 _IN_ARITHMETIC = re.compile(r"(?<![\w${])SLURMD?_\w+")
 _MEETING = re.compile(r"""(?:^|[\s;&|])(MASTER_(?:ADDR|PORT))=(?!["']?\$\{?MASTER_)""")
+_OWN_NAME = r"RANK|PROCID|LOCALID|NODEID|HOSTNAME|hostname|HOLDFAST_HOST|\$\$"
+"""In the name of a file: each rank has one of its own."""
 _LAUNCHED = re.compile(
     r"(--(?:rdzv[-_](?:id|endpoint)|master[-_](?:addr|port)))[ =]\S*(?:\$\(|`|\$\{?(?:HOST|RANDOM))"
 )
@@ -85,18 +72,25 @@ class Script:
     problems: list[Violation] = field(default_factory=list)
     exports: dict[str, str] = field(default_factory=dict)
     shell: tuple[str, ...] = ("bash",)
+    written: dict[str, int] = field(default_factory=dict)
+    """The line that each option is from."""
+    notes: list[str] = field(default_factory=list)
+    """What is read and counts for nothing."""
 
     def refuse(self, where: str, why: str, fix: str) -> None:
         """Note what has no clear meaning here, and what to do."""
         self.problems.append(Violation(where, why, fix))
 
+    def refuse_option(self, name: str, why: str, fix: str) -> None:
+        """The same of an option of the script's, which is named with its line."""
+        line = f"line {self.written[name]}: " if name in self.written else ""
+        self.refuse(f"{line}#SBATCH --{name}", why, fix)
+
     def number(self, name: str, default: int) -> int:
         """A whole number above 0."""
         text = self.options.pop(name, "")
         if text and not (text.isdecimal() and 0 < int(text) < 1_000_000):
-            self.problems.append(
-                Violation(f"#SBATCH --{name}", f"{text!r} is no number above 0", "write one, such as 2")
-            )
+            self.refuse_option(name, f"{text!r} is no number above 0", "write one, such as 2")
             return default
         return int(text) if text else default
 
@@ -104,13 +98,17 @@ class Script:
 def read(text: str) -> Script:
     """Its options, and its lines behind them."""
     script, header = Script(), True
-    for line in text.replace("\r\n", "\n").removesuffix("\n").split("\n"):
-        found = _DIRECTIVE.match(line) if header else None
-        if found:
-            _directive(script, found[1].rstrip().removesuffix("\\"))
+    for number, line in enumerate(text.replace("\r\n", "\n").removesuffix("\n").split("\n"), 1):
+        found = _DIRECTIVE.match(line)
+        if found and header:
+            _directive(script, number, found[1].strip().removesuffix("\\"))
+        elif found:
+            script.notes.append(f"line {number}: #SBATCH behind the first command counts for nothing, as in Slurm")
         elif line.startswith("#!") and not script.lines:
             _interpreter(script, line[2:])
-        elif line.strip() and not line.startswith("#"):
+        elif header and (other := _OF_OTHERS.match(line)):
+            script.notes.append(f"line {number}: {other[1]} counts for nothing; write #SBATCH")
+        elif line.strip() and not line.lstrip().startswith("#"):
             header = False  # Slurm reads no options after the first command
         script.lines.append("" if header else line)
     return script
@@ -126,28 +124,47 @@ def _interpreter(script: Script, text: str) -> None:
     script.shell = ("bash" if name == "sh" else name, *options)
 
 
-def _directive(script: Script, text: str) -> None:
+def _directive(script: Script, number: int, text: str) -> None:
+    """Take the options of a line as Slurm does: by getopt's rules, the last one of a name."""
+    where = f"line {number}: #SBATCH"
     try:
         words = shlex.split(text, comments=True)
     except ValueError:
-        script.refuse(f"#SBATCH {text}", "has a quote without an end", "close it")
+        script.refuse(f"{where} {text}", "has a quote without an end", "close it")
         return
     while words:
         word = words.pop(0)
-        if word == "hetjob" or not word.startswith("-"):
-            fix = "write a job file with a pool for each part" if word == "hetjob" else "options begin with a dash"
-            script.problems.append(Violation(f"#SBATCH {word}", "has no counterpart", fix))
+        if word in ("hetjob", "packjob") or not word.startswith("-"):
+            fix = "options begin with a dash" if word[3:] != "job" else "write a job file with a pool for each part"
+            script.refuse(f"{where} {word}", "has no counterpart", fix)
             return
-        name, equals, value = word.lstrip("-").partition("=")
-        if not word.startswith("--"):
-            name, value = SHORT.get(word[1:2], word[1:2]), word[2:]
-            equals = value
-        if not name:
-            script.refuse(f"#SBATCH {word}", "names no option", "remove it")
+        if not word.strip("-"):
+            script.refuse(f"{where} {word}", "names no option", "remove it")
             continue
-        if not equals and words and not words[0].startswith("-"):
-            value = words.pop(0)
+        given, equals, value = word[2:].partition("=")
+        name = sbatch_options.full_name(given)
+        if not word.startswith("--"):
+            name, equals, value = SHORT.get(word[1], ""), word[2:], word[2:]
+        if not name:
+            fix = sbatch_options.advice(given) if word.startswith("--") else "leave it out"
+            script.refuse(f"{where} {word}", "is no option of sbatch", fix)
+            continue
+        if name in sbatch_options.FLAGS:
+            if equals and word.startswith("--"):
+                script.refuse(f"{where} {word}", "has no value in Slurm", f"write --{name}")
+            elif value:
+                words.insert(0, f"-{value}")  # -Hv is -H -v
+            value = ""
+        elif name not in sbatch_options.OPTIONAL and not value:
+            value = words.pop(0) if words and not equals else ""
+            if not value:
+                script.refuse(f"{where} {word}", "needs a value", f"write --{name}=…, or leave it out")
+        if name in ("requeue", "no-requeue"):
+            script.options.pop("requeue", None)
+            script.options.pop("no-requeue", None)
+        script.options.pop(name, None)  # the order is that of the last ones
         script.options[name] = value
+        script.written[name] = number
 
 
 def export(script: Script, environ: Mapping[str, str], text: str) -> None:
@@ -238,6 +255,8 @@ def program(script: Script, step: Step, tasks: int, values: Mapping[str, str]) -
     if step.command:
         lines[step.first : step.last + 1] = [step.command]
     array = bool(script.options.get("array"))
+    if tasks > 1:
+        _note_overwritten(script, step, tasks)
     known = set(re.findall(r"SLURM_\w+", " ".join((TASK_VARIABLES, ARRAY_VARIABLES if array else "")))) | set(
         values
     )
@@ -289,7 +308,7 @@ def _without_srun(script: Script, index: int, rest: str) -> str:
         name = SHORT.get(name, name) if name in ("N", "n", "c") else name
         if name not in OF_SRUN | SIZES | {"export"}:
             script.refuse(where, f"srun's option {word} has no counterpart", "leave it out")
-        if name in WITH_VALUE and not equals:
+        if name in SRUN_WITH_VALUE and not equals:
             value, rest = _next_word(rest)
         value = value.strip("\"'")
         if name == "export" and "$" in value:
@@ -306,7 +325,33 @@ def _without_srun(script: Script, index: int, rest: str) -> str:
             )
     if rest.rstrip().endswith("&"):
         script.refuse(where, "srun runs in the background", "leave out the &")
+    if any(word == ":" and before.strip("();<>|&") for before, word in pairwise(_words(rest))):
+        script.refuse(where, "srun starts several programs", "write a job file with a pool for each")
     return rest
+
+
+def _words(command: str) -> list[str]:
+    """The words and the signs of a command as a shell tells them apart, with their quotes; none if it can't be read."""
+    lexer = shlex.shlex(command, posix=False, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        return list(lexer)
+    except ValueError:
+        return []
+
+
+def _note_overwritten(script: Script, step: Step, tasks: int) -> None:
+    """Name the files that each rank writes from the beginning, where srun would write one for all of them."""
+    words = _words(step.command)
+    for sign, name in pairwise(words):
+        opens = sign in (">", "&>", ">|") or (sign == ">&" and not re.fullmatch(r"\d+|-", name)) or sign == "tee"
+        if not opens or name.startswith(("-", "(", ">", "/dev/")) or re.search(_OWN_NAME, name):
+            continue
+        script.notes.append(
+            f"line {step.first + 1}: each of the {tasks} ranks writes {name} from its beginning, over what the others "
+            f"wrote; leave it out, since holdfast logs has what each writes, or write "
+            + (f"tee -a {name}" if sign == "tee" else f">> {name}")
+        )
 
 
 def _next_word(text: str) -> tuple[str, str]:

@@ -46,7 +46,7 @@ def refused(text: str) -> str:
 
 
 def test_a_usual_script_is_the_job_that_slurm_would_run() -> None:
-    made, unused = job(SCRIPT)
+    made, said = job(SCRIPT)
 
     assert made.display_name == "llama"
     pools = made.job_spec.worker_pool_specs
@@ -66,7 +66,12 @@ def test_a_usual_script_is_the_job_that_slurm_would_run() -> None:
     assert scheduling.timeout.seconds == 36 * 3600
     assert (scheduling.warning_signal.signal, scheduling.warning_signal.before.seconds) == ("SIGUSR1", 300)
     assert list(scheduling.host_selector.avoid_hosts) == ["n1", "n2", "n7"]
-    assert unused == ["account", "partition"]
+    unused, overwritten = said
+    assert unused.startswith("nothing here corresponds to --account (line 9), --output (line 10: holdfast logs has")
+    assert "--partition (line 9: --host-selector of submit chooses" in unused
+    assert overwritten.startswith(
+        "line 15: each of the 32 ranks writes out from its beginning, over what the others"
+    )
 
 
 def test_a_script_without_srun_is_one_task() -> None:
@@ -78,9 +83,10 @@ def test_a_script_without_srun_is_one_task() -> None:
 
 
 def test_lines_after_the_first_command_are_no_options() -> None:
-    made, _ = job(script("#SBATCH --nodes=1", "echo begun", "#SBATCH --nodes=9"))
+    made, said = job(script("#SBATCH --nodes=1", "echo begun", "#SBATCH --nodes=9"))
 
     assert len(made.job_spec.worker_pool_specs) == 1
+    assert said == ["line 4: #SBATCH behind the first command counts for nothing, as in Slurm"]
 
 
 @pytest.mark.parametrize(
@@ -241,6 +247,10 @@ def counts(text: str) -> tuple[int, int]:
         ("-n 16 --ntasks-per-node=8", (2, 8)),
         ("-N 2 -n 8 --ntasks-per-node=8", (2, 4)),
         ("-N 2 \\\n#SBATCH --ntasks-per-node=8", (2, 8)),
+        ("--ntasks-per-nod=8 -N2", (2, 8)),
+        ("--nodes 3 --no-kill -n3", (3, 1)),
+        ("-N2 -N4", (4, 1)),
+        ("-N1\n  # indented\n  #SBATCH -N9\n#SBATCH\n#SBATCH--nodes=3", (3, 1)),
     ],
 )
 def test_tasks_are_as_many_as_slurm_starts(options: str, found: tuple[int, int]) -> None:
@@ -267,6 +277,7 @@ def test_sizes_that_the_script_leaves_open_are_those_of_srun(step: str, found: t
         ("/usr/bin/srun --label time python a.py", "time python a.py"),
         ('srun bash -c "\n  cd /x\n  python a.py\n"', 'bash -c "\n  cd /x\n  python a.py\n"'),
         ("srun \\\n  --label \\\n  python a.py", "python a.py"),
+        ("srun python a.py || :", "python a.py || :"),
         ("echo srun begins", "echo srun begins"),
     ],
 )
@@ -292,9 +303,9 @@ def test_a_file_that_a_script_writes_has_all_its_lines() -> None:
 
 
 def test_a_kind_of_gres_that_is_no_gpu_counts_for_nothing() -> None:
-    made, unused = job(script("true", options="--gres=gpu:2,lscratch:100"))
+    made, said = job(script("true", options="--gres=gpu:2,lscratch:100"))
     assert made.job_spec.worker_pool_specs[0].machine_spec.accelerator_count == 2
-    assert unused == ["gres"]
+    assert said == ["nothing here corresponds to --gres (line 2)"]
 
 
 def test_the_shell_has_the_options_that_the_script_names() -> None:
@@ -343,7 +354,7 @@ def test_variables_that_are_set_may_be_reckoned_with() -> None:
 
 
 def test_a_way_of_mpi_s_to_meet_is_named() -> None:
-    assert job(script("srun --mpi=pmix a", options="-N2"))[1] == ["mpi"]
+    assert job(script("srun --mpi=pmix a", options="-N2"))[1] == ["nothing here corresponds to --mpi"]
     assert job(script("srun --mpi=none a", options="-N2"))[1] == []
 
 
