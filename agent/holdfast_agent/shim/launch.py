@@ -207,18 +207,52 @@ def execute(argv: list[bytes], env: dict[bytes, bytes]) -> str:
             os.execve(path, argv, env)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-                problem = problem or f"{printable(path)}: {os.strerror(error.errno or 0).lower()}"
+                words = os.strerror(error.errno or 0).lower()
+                problem = problem or f"{printable(path)}: {words}{hint(path, error.errno)}"
             elif error.errno == errno.ENOENT and os.path.exists(path):
-                problem = problem or f"{printable(path)}: its interpreter{interpreter(path)} does not exist"
+                problem = problem or f"{printable(path)}: {no_interpreter(path)}"
     return problem or f"{printable(name)}: no such file{'' if b'/' in name else ' on PATH'}"
 
 
-def interpreter(path: bytes) -> str:
-    """The one that a script names, after a space; nothing for what is no script."""
-    try:
-        with open(path, "rb") as file:
-            line = file.readline(256)
-    except OSError:
+def no_interpreter(path: bytes) -> str:
+    """Why the kernel does not find what runs a file that is there: the name is all that a blank or the line ends."""
+    line = beginning(path).partition(b"\n")[0]
+    named = line[2:].strip(b" \t").replace(b"\t", b" ").split(b" ")[0] if line.startswith(b"#!") else b""
+    if named.endswith(b"\r"):
+        name = printable(named.removesuffix(b"\r"))
+        return f"its lines end as on Windows, so its interpreter is {name} with a carriage return"
+    return f"its interpreter {printable(named)}".rstrip() + " does not exist"
+
+
+def hint(path: bytes, number: int | None) -> str:
+    """In brackets, the cause that the kernel's word on a file leaves open; empty where that says all."""
+    if number == errno.EACCES and is_noexec(path):
+        return " (its file system is mounted noexec)"
+    begins = beginning(path)
+    if number != errno.ENOEXEC or begins.startswith(b"#!"):
         return ""
-    named = line[2:].split() if line.startswith(b"#!") else []
-    return " " + printable(named[0]) if named else ""
+    if begins.startswith(b"\x7fELF"):
+        return " (it is no program for this machine)"
+    if begins.startswith(b"\xef\xbb\xbf#!"):
+        return " (it begins with a byte order mark, so it has no #! line)"
+    return " (it has no #! line: write one, such as #!/bin/bash)" if begins else " (it is empty)"
+
+
+def is_noexec(path: bytes) -> bool:
+    """Whether a file lies on a file system that runs no programs."""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)
+    except OSError:
+        return False
+
+
+def beginning(path: bytes) -> bytes:
+    """The first bytes of a file; none where it can't be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            return os.read(fd, 256)
+        finally:
+            os.close(fd)
+    except OSError:
+        return b""

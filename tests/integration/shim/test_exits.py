@@ -105,6 +105,17 @@ def test_signal_is_named(shim: Shim, number: signal.Signals) -> None:
     assert exited["message"] == f"killed by signal {int(number)} ({number.name})"
 
 
+def test_every_status_and_every_signal_is_the_kernels(shim: Shim) -> None:
+    asked = [f"exit {code}" for code in range(256)]
+    # 32 and 33 are the C library's own; what is stopped goes on.
+    fatal = sorted(set(range(1, 65)) - {17, 18, 19, 20, 21, 22, 23, 28, 32, 33})
+    asked += [f"ulimit -c 0; kill -{number} $$" for number in fatal]
+    shim.launch(1, *[shim.sh(text, rank=rank) for rank, text in enumerate(asked)])
+    ends = {m["rank"]: (m["status"], m["reason"]) for m in shim.until("empty") if m["ev"] == "exited"}
+    exited = {code: (code << 8, "NONZERO_EXIT" if code else "COMPLETED") for code in range(256)}
+    assert ends == exited | {256 + at: (number, "SIGNALED") for at, number in enumerate(fatal)}
+
+
 def test_core_dump_is_flagged_where_the_job_asked_for_cores(shim: Shim) -> None:
     pattern = Path("/proc/sys/kernel/core_pattern").read_text()
     if pattern.startswith(("|", "/")) or resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
@@ -124,9 +135,13 @@ def folder(tmp_path: Path) -> Path:
     for name, mode, text in [
         ("closed", 0o644, "#!/bin/sh\n"),
         ("orphan", 0o755, "#!/no/such/python -u\n"),
-        ("garbage", 0o755, "what is this\n"),
+        ("bare", 0o755, "echo what is this\n"),
+        ("garbage", 0o755, "\x7fELF\0"),
+        ("windows", 0o755, "#!/bin/sh\r\ntrue\r\n"),
+        ("marked", 0o755, "\ufeff#!/bin/sh\n"),
+        ("empty", 0o755, ""),
     ]:
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, newline="")
         (tmp_path / name).chmod(mode)
     return tmp_path
 
@@ -138,7 +153,17 @@ def folder(tmp_path: Path) -> Path:
         ("/no/such/program", "/no/such/program: no such file"),
         ("{folder}/closed", "{folder}/closed: permission denied"),
         ("{folder}/orphan", "{folder}/orphan: its interpreter /no/such/python does not exist"),
-        ("{folder}/garbage", "{folder}/garbage: exec format error"),
+        ("{folder}/garbage", "{folder}/garbage: exec format error (it is no program for this machine)"),
+        (
+            "{folder}/windows",
+            "{folder}/windows: its lines end as on Windows, so its interpreter is /bin/sh with a carriage return",
+        ),
+        ("{folder}/bare", "{folder}/bare: exec format error (it has no #! line: write one, such as #!/bin/bash)"),
+        (
+            "{folder}/marked",
+            "{folder}/marked: exec format error (it begins with a byte order mark, so it has no #! line)",
+        ),
+        ("{folder}/empty", "{folder}/empty: exec format error (it is empty)"),
         ("{folder}", "{folder}: permission denied"),
     ],
 )
