@@ -217,6 +217,27 @@ async def test_a_world_that_is_whole_on_one_worker_of_several_is_seen(
     assert (await stage.tick()).own_world == own_world
 
 
+@pytest.mark.parametrize(
+    ("script", "own_world"),
+    [
+        ("export RANK=0 WORLD_SIZE=1; exec sleep 600", 1),
+        ("exec env WORLD_SIZE=1 RANK=0 sleep 600", 1),
+        ("exec sleep 600", 0),
+        ("PMI_RANK=0 PMI_SIZE=1 exec sleep 600", 0),
+        ("export RANK=0 WORLD_SIZE=1; sleep 600; true", 1),
+    ],
+)
+async def test_a_program_that_a_script_tells_to_be_alone_is_seen(stage: Stage, script: str, own_world: int) -> None:
+    stage.world_size = 2
+    pid = stage.start(command=["env", "RANK=0", "WORLD_SIZE=2", "sh", "-c", script])
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    command = Path(f"/proc/{pid}/cmdline")
+    await stage.until(lambda: command.read_bytes().startswith(b"sleep") or children.read_text() != "", "the sleep")
+    await stage.tick()
+    await stage.tick()
+    assert (await stage.tick()).own_world == own_world
+
+
 @pytest.mark.parametrize(("option", "own_world"), [("--standalone", 1), ("--nproc-per-node", 0)])
 async def test_torchrun_that_keeps_to_its_host_is_seen_before_it_has_ranks(
     stage: Stage, option: str, own_world: int

@@ -156,16 +156,14 @@ class World(NamedTuple):
 _OPEN_MPI = (b"OMPI_COMM_WORLD_RANK", b"OMPI_COMM_WORLD_SIZE")
 _OPEN_MPI_ALONE = b"OMPI_COMM_WORLD_LOCAL_SIZE"
 """Set by mpirun, and not among the names of Open MPI that a launch sets for JAX."""
-_WORLDS = (
-    _OPEN_MPI,
-    (b"PMI_RANK", b"PMI_SIZE"),
-    (b"RANK", b"WORLD_SIZE"),
-)
+_BY_TORCH = (b"RANK", b"WORLD_SIZE")
+_WORLDS = (_OPEN_MPI, (b"PMI_RANK", b"PMI_SIZE"), _BY_TORCH)
 
 
-def world_in(environ: bytes) -> World:
-    """The world that /proc/PID/environ tells of."""
-    wanted = {name for names in _WORLDS for name in names}
+def world_in(environ: bytes, *, by_torch: bool = False) -> World:
+    """The world that /proc/PID/environ tells of; ``by_torch``, of torch's names alone."""
+    worlds = (_BY_TORCH,) if by_torch else _WORLDS
+    wanted = {name for names in worlds for name in names}
     said: dict[bytes, int] = {}
     by_mpirun = _OPEN_MPI_ALONE + b"=" in environ
     for variable in environ.split(b"\0"):
@@ -174,7 +172,7 @@ def world_in(environ: bytes) -> World:
             continue
         if name in wanted and value.isdigit() and len(value) < 10:
             said[name] = int(value)
-    seat, size = next((each for each in _WORLDS if each[0] in said and each[1] in said), _WORLDS[-1])
+    seat, size = next((each for each in worlds if each[0] in said and each[1] in said), _BY_TORCH)
     return World(said.get(b"RANK"), said.get(seat), said.get(size))
 
 

@@ -115,9 +115,9 @@ class Member(Subject):
         data = self._once(turn, "cmdline", _COMMAND_BYTES)
         return proc_text.parse_command(data) if data else ()
 
-    def read_world(self, turn: Turn) -> World:
+    def read_world(self, turn: Turn, *, by_torch: bool = False) -> World:
         """Its rank and world, as the environment says that it was started with."""
-        return proc_text.world_in(self._once(turn, "environ", _ENVIRON_BYTES) or b"")
+        return proc_text.world_in(self._once(turn, "environ", _ENVIRON_BYTES) or b"", by_torch=by_torch)
 
     def read_call(self, turn: Turn, thread: int = 0) -> Call | str:
         """The system call that its main thread, or another one, is in; "running" for none, or "unreadable"."""

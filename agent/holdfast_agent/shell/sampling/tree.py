@@ -85,6 +85,7 @@ class Tree:
         self._books: dict[int, _Book] = {}
         self._numbers: dict[int, int] = {}
         self._stays_on_its_host = False
+        self._is_alone = False
         self._changed = True
         self._on_gpu: frozenset[int] = frozenset()
         self._tools = tools
@@ -207,7 +208,8 @@ class Tree:
     def whole_world(self) -> int:
         """How many ranks are in a world that began and ends below this process; 0 where there is none.
 
-        1 for torchrun that stays on its host, too: it may wait for other workers in vain.
+        1 for torchrun that stays on its host, too: it may wait for other workers in vain; and for a program whose
+        environment says that it is alone, where it takes the place of the script that the rank was.
         """
         seats: dict[int, set[int]] = {}
         for member in self.members.values():
@@ -215,7 +217,7 @@ class Tree:
             if member.pid != self.root and world.seat is not None and world.size is not None:
                 seats.setdefault(world.size, set()).add(world.seat)
         whole = max((size for size, taken in seats.items() if size and len(taken) >= size), default=0)
-        return whole or int(self._stays_on_its_host)
+        return whole or int(self._stays_on_its_host or self._is_alone)
 
     def mount(self, turn: Turn, pids: Iterable[int]) -> str:
         """The mount that one of these waits for in uninterruptible sleep; empty where that isn't known."""
@@ -267,6 +269,13 @@ class Tree:
         self._stays_on_its_host = launched and any(
             stays_on_its_host(member.command, nested=False) for member in self.members.values()
         )
+        if root is not None and not root.world_known and not root.stuck:
+            # As a script's `exec` leaves it: what a site or another scheduler says of MPI is no doing of the program's.
+            try:
+                self._is_alone = root.read_world(turn, by_torch=True).size == 1
+            except Gone:
+                self._is_alone = False
+            root.world_known = True
         for member in list(self.members.values()) if launched else ():
             if not member.world_known and member.pid != self.root and not member.stuck:
                 try:
