@@ -57,6 +57,10 @@ KEY_NAMED = re.compile(r': the key (?:".*?"|\S+) (?=has|must|contains|is)')
 """Which key of a mapping is wrong is said since then."""
 
 
+FIX_NAMED = re.compile(r"(?<=cannot start any token); .*")
+"""A fix for a character that begins nothing in YAML is said since then."""
+
+
 def read(case: dict[str, Any]) -> spec.JobFile:
     match case:
         case {"text": text, "source": source}:
@@ -73,7 +77,7 @@ def outcome(case: dict[str, Any]) -> dict[str, Any]:
         found = [str(violation) for violation in error.violations]
         for name in ADDED_FIELDS:
             found = [said.replace(name, "") for said in found]
-        found = [KEY_NAMED.sub(": ", said) for said in found]
+        found = [FIX_NAMED.sub("", KEY_NAMED.sub(": ", said)) for said in found]
         found = [said.replace("processesPerWorker, hostSelector)", "processesPerWorker)") for said in found]
         # Maps of a message are in any order.
         return {"what": str(error).split("\n")[0], "errors": sorted(found) if "proto" in case else found}

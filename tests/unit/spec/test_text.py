@@ -10,6 +10,7 @@ import yaml
 
 from holdfast import spec
 from holdfast.errors import InvalidSpec
+from holdfast.spec import HangAction
 from holdfast.spec.parse import text as text_module
 
 YAML = """\
@@ -21,6 +22,9 @@ jobSpec:
       command: [python, train.py]
 labels: {team: vision}
 """
+
+
+TASK = "workerPoolSpecs: [{replicaCount: 1, processSpec: {command: [x]}}]\n"
 
 
 @pytest.fixture(autouse=True, params=["CSafeLoader", "SafeLoader"])
@@ -275,3 +279,26 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     binary.write_bytes(b"a: \xff\xfe")
     with pytest.raises(InvalidSpec, match=r"is not UTF-8 text: byte 3 is 0xff \(save it as UTF-8\)"):
         spec.parse_file(binary)
+
+
+def test_a_name_that_yaml_takes_for_a_boolean_is_that_name() -> None:
+    """To YAML OFF without quotes is false, and the documentation writes it so."""
+    text = f"{TASK}faultTolerance: {{hangDetection: {{action: OFF}}, warm: {{mode: OFF}}}}\n"
+    tolerance = spec.parse_text(text, source="s").job_spec.fault_tolerance
+    assert tolerance.hang_detection.action is HangAction.OFF
+    assert tolerance.warm.mode.name == "OFF"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("displayName: @x\n", "cannot start any token; put text that begins with @ in quotes"),
+        (
+            "jobSpec:\n\tscheduling: {}\n",
+            "cannot start any token; it is a tab: indent with blanks",
+        ),
+        (f"{TASK}faultTolerance: {{hangDetection: {{action: off}}}}\n", "not off (did you mean OFF?)"),
+    ],
+)
+def test_an_oddity_of_yaml_is_told_with_what_to_write(text: str, said: str) -> None:
+    assert said in refusal(text)

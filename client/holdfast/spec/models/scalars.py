@@ -246,7 +246,8 @@ class Choice(Written):
     def read(self, value: object) -> enum.Enum | None:
         if isinstance(value, self.of) or (value is None and self.default is None):
             return value
-        name = value.removeprefix(self.prefix) if isinstance(value, str) else ""
+        written = value.written if isinstance(value, Unquoted) else value  # OFF is false to YAML
+        name = written.removeprefix(self.prefix) if isinstance(written, str) else ""
         if self._unspecified(name):
             return self.default
         found = self.of.__members__.get(name)

@@ -258,7 +258,7 @@ def _load_yaml(text: str) -> object:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise Unreadable(f"is not valid YAML: {where}{error.problem or error.context}") from error
+        raise Unreadable(f"is not valid YAML: {where}{_problem(text, error)}") from error
     except yaml.YAMLError as error:
         raise Unreadable(f"is not valid YAML: {' '.join(str(error).split())[:200]}") from error
     except UnicodeEncodeError:
@@ -266,6 +266,17 @@ def _load_yaml(text: str) -> object:
     if not builder.documents:
         raise Unreadable("is empty")
     return builder.documents[0]
+
+
+def _problem(text: str, error: yaml.MarkedYAMLError) -> str:
+    """The parser's words, and a fix where a character of the text is all there is to it."""
+    mark = error.problem_mark
+    lines = text.splitlines() if mark and "cannot start any token" in str(error.problem) else []
+    found = lines[mark.line][mark.column : mark.column + 1] if mark and mark.line < len(lines) else ""
+    fix = f"; put text that begins with {found} in quotes" if found else ""
+    if found == "\t":
+        fix = "; it is a tab: indent with blanks"
+    return f"{error.problem or error.context}{fix}"
 
 
 def _scalar_value(event: Any) -> object:
