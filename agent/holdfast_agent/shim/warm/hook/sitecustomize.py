@@ -30,6 +30,7 @@ SPACE = "HOLDFAST_WARM_SPACE"  # of the environment at the start, for the variab
 HEADER = 32  # of the shared memory: the pid and the length of the names, each in 16 bytes
 FAILED = 70
 PR_SET_PDEATHSIG = 1
+REALTIME_COARSE = 5  # the clock of files' times, which lags behind the precise one by some milliseconds
 MEET = b"HOLDFAST_MEET"  # among what comes at the release: not before the gang's first rank listens
 MEET_S, LOOK_S, LONGEST_LOOK_S = 5.0, 0.005, 0.1
 LISTENS = b"0A"
@@ -459,7 +460,7 @@ def _park(order: Sequence[str]) -> bool:
     import json
     import time
 
-    began_ns = time.time_ns()
+    began_ns = time.clock_gettime_ns(REALTIME_COARSE)
     control, spec, sockets = int(order[0]), int(order[1]), [int(fd) for fd in order[2].split(",")]
     for fd in (control, spec, *sockets):
         os.set_inheritable(fd, False)
@@ -535,7 +536,7 @@ def _places(homes: Sequence[str], began_ns: int) -> dict[str, tuple[int, int] | 
     found = {file for file in files if isinstance(file, str)}
     installed = {os.path.dirname(file) for file in found if any(home in file for home in homes)}
     states = {place: _state(place) for place in {*sys.path, *found, *installed}}
-    return {**states, **{file: (0, 0) for file in found if _changed_ns(file) > began_ns}}
+    return {**states, **{file: (0, 0) for file in found if _changed_ns(file) >= began_ns}}
 
 
 def _changed_ns(place: str) -> int:
