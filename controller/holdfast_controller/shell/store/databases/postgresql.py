@@ -33,7 +33,7 @@ from holdfast_controller.shell.store.records import Record, checksum
 TERM_S, GONE_S, LOOK_EVERY_S, SEEN_S = 2.0, 0.75, 0.1, 0.5
 """A controller that leads writes twice in a second. One that doesn't for a term has ended; one was killed whose
 connection is gone too. The time between two looks counts for SEEN_S at most."""
-SERVER_LOOK_EVERY_S = 2.0
+SERVER_LOOK_EVERY_S = 1.0
 SESSION = {
     # What is acknowledged is on disk, and on the synchronous replicas, whatever the server's default.
     "synchronous_commit": "on",
