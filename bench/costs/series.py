@@ -2,7 +2,8 @@
 
 ``python -m bench.costs.series [--workers N]``: a worker of eight ranks, each on a GPU whose figures vary as those of a
 training do, sampled every two seconds for an hour; then that hour of N such workers in a file, put together as the
-controller does once the hour is over. The file's growth is extrapolated to 1,000 such hosts and a day.
+controller does once the hour is over. The file's growth is extrapolated to 1,000 such hosts and a day. Then a day of a
+few of them, of which quarters of an hour are made, and what a user is answered of a job of 64 ranks.
 """
 
 from __future__ import annotations
@@ -14,20 +15,31 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bench.page.stores import Life, write_series
 from bench.support.training import GPU_LOOKS, RankCounters
 
-from holdfast._series.block import Block, pack, unpack
+from holdfast._series.block import Block, pack, shifted, unpack
 from holdfast._series.figures import Figure
 from holdfast._series.joining import Joining, bands, joined, outliers
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample
 from holdfast.hang.records.recording import WorkerSample
 from holdfast_agent.core.series.worker import WorkerSeries
-from holdfast_controller.shell.services.series import POINTS
-from holdfast_controller.shell.store.series.file import DAY, HOUR, LATE_S, MINUTE, Limits, Piece, SeriesFile
+from holdfast_controller.shell.services.series import POINTS, _Question, _read
+from holdfast_controller.shell.store.series.file import (
+    DAY,
+    EARLIER_S,
+    HOUR,
+    LATE_S,
+    MINUTE,
+    Limits,
+    Piece,
+    SeriesFile,
+)
 
 RANKS, LOOK_S = 8, 2
 HOSTS = 1_000
-KINDS = 10
+ASKED_DAYS = (1, 6, 13, 30, 90)
+KINDS = 24
 """Of hours: how much of its last page each one fills is chance."""
 ON_PAGE = (Figure.STEP, Figure.GPU_UTIL, Figure.MEMORY_USED, Figure.POWER, Figure.CPU)
 START = 1_790_000_000 // DAY * DAY
@@ -76,6 +88,48 @@ def stored(folder: Path, workers: int, made: Sequence[list[tuple[int, bytes]]]) 
     return before, after, spent_s
 
 
+def days_made(folder: Path, made: Sequence[list[tuple[int, bytes]]], workers: int = 4) -> tuple[int, float]:
+    """Bytes of the quarters of an hour beside a worker's hours of a day, and CPU seconds of making them."""
+    file = SeriesFile(folder / "series.db", reserve_bytes=0)
+    limits = Limits(most_bytes=0, minutes_s=0)
+    for worker in range(workers):
+        for hour in range(24):
+            own = [(start + hour * HOUR, data) for start, data in made[(worker + hour) % len(made)]]
+            minutes = [
+                (start, shifted(data, hour * HOUR)) for start, data in own if start < START + (hour + 1) * HOUR
+            ]
+            file.write([Piece(f"job-{worker}", "workerpool0-0", 1, at, at + 60, data) for at, data in minutes])
+    while file.tidy(START + DAY + LATE_S + 1, limits):
+        pass
+    before, began = file.size(), time.thread_time()
+    while file.tidy(START + DAY + EARLIER_S + 1, limits):
+        pass
+    spent_s, after = time.thread_time() - began, file.size()
+    file.close()
+    return (after - before) // workers, spent_s / workers
+
+
+def asked_for(folder: Path, days: Sequence[int]) -> list[float]:
+    """CPU seconds of the page's question for so many days of a job of 64 ranks, all answers; medians of three."""
+    now = int(time.time())
+    write_series(folder / "series.db", Life("train", now - max(days) * DAY, workers=64 // RANKS), now, max(days))
+    file, found = SeriesFile(folder / "series.db", reserve_bytes=0), []
+    for length in days:
+        spent_s = []
+        for _ in range(3):
+            began, since = time.thread_time(), now - length * DAY
+            following: int | None = since
+            while following is not None:
+                question = _Question(
+                    "train", "", None, ON_PAGE, None, following, now + MINUTE, POINTS, 64, bands=True, banded=True
+                )
+                following = _read(file, question).following
+            spent_s.append(time.thread_time() - began)
+        found.append(sorted(spent_s)[1])
+    file.close()
+    return found
+
+
 def asked(made: Sequence[list[tuple[int, bytes]]]) -> float:
     """CPU seconds of the page's question for a day of 64 ranks: five figures as bands.
 
@@ -114,12 +168,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         before, after, fold_s = stored(Path(folder), workers, [found for found, _ in hours])
     query_s = asked([found for found, _ in hours])
+    with tempfile.TemporaryDirectory() as folder:
+        beside, day_s = days_made(Path(folder), [found for found, _ in hours])
+    with tempfile.TemporaryDirectory() as folder:
+        long_s = asked_for(Path(folder), ASKED_DAYS)
     rank_minutes = workers * RANKS * len(made)
     print(f"file: {before / rank_minutes:.1f} bytes a rank and minute while its hour lasts,", end=" ")
     print(f"{after / rank_minutes:.1f} after, {after / workers * 24 * HOSTS / 1e6:.0f} MB a day of {HOSTS:,} hosts")
     print(f"controller: {fold_s / workers * 1000:.0f} ms to put an hour of a worker together,", end=" ")
     print(f"{fold_s / workers * HOSTS / HOUR:.1%} of a core for {HOSTS:,} hosts")
     print(f"controller: {query_s * 1000:.0f} ms for a day of 64 ranks and {len(ON_PAGE)} figures, as the page asks")
+    print(f"quarters of an hour beside: {beside * HOSTS / 1e6:.0f} MB a day of {HOSTS:,} hosts,", end=" ")
+    print(f"{day_s * 1000:.0f} ms a worker and day, {day_s * HOSTS / DAY:.2%} of a core")
+    for days, spent_s in zip(ASKED_DAYS, long_s, strict=True):
+        print(f"controller: {spent_s:.2f} s for {days} days of a kept job of 64 ranks, as the page asks")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.placement import Rendezvous
 from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.model.runtime import Started
-from holdfast_controller.shell.store.series.file import DAY, HOUR, MINUTE, QUARTER, SeriesFile
+from holdfast_controller.shell.store.series.file import DAY, HOUR, MINUTE, QUARTER, Limits, SeriesFile
 
 PATIENCE = "suspect_after = 30000\nlost_after = 36000\n"
 """No host of such a store is there: nobody is to miss them."""
@@ -145,10 +145,9 @@ def fill(database: Path, count: int, lives: Iterator[Life]) -> None:
 
 
 def write_series(file: Path, life: Life, now: float, days: int) -> None:
-    """Minutes of 30 days, and quarters of an hour of those before, of each rank."""
+    """Minutes of 30 days, and quarters of an hour of those before, of each rank; all upkeep is done."""
     made, dice = SeriesFile(file, reserve_bytes=0), random.Random(1)
     made.size()
-    made.close()
     first = int(now - days * DAY) // DAY * DAY
     month = int(now - 30 * DAY) // DAY * DAY
     spans = [(at, DAY, QUARTER) for at in range(first, month, DAY)]
@@ -171,6 +170,9 @@ def write_series(file: Path, life: Life, now: float, days: int) -> None:
         with sqlite3.connect(file) as kept:
             kept.executemany("INSERT INTO blocks VALUES (NULL, ?, ?, ?, ?, ?, ?)", rows)
         kept.close()
+    while made.tidy(now, Limits(most_bytes=0)):
+        pass
+    made.close()
 
 
 def _tracks(ranks: range, slots: int, dice: random.Random) -> dict[tuple[int, Figure], Track]:

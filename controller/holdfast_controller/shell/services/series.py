@@ -21,14 +21,16 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.store.ended_jobs import read_beside
-from holdfast_controller.shell.store.series.file import DAY, HOUR, MINUTE, Piece, SeriesFile
+from holdfast_controller.shell.store.series.file import EARLIER_S, HOUR, MINUTE, QUARTER, Piece, SeriesFile
 from holdfast_controller.shell.store.series.store import SeriesStore
 
-EARLIER_S, LATER_S = 2 * DAY, HOUR
-"""How far a host's time may be from ours: an agent keeps a day of minutes, and wrong clocks are corrected before."""
+LATER_S = HOUR
+"""How far a host's time may be ahead of ours, and ``EARLIER_S`` behind it."""
 BURST_BYTES, BYTES_PER_S = 4 << 20, 16 << 10
 """Of one host's reports: 64 workers of eight ranks send a hundredth of it."""
 POINTS, POINTS_MOST = 300, 2_000
+COARSE_S = 2 * QUARTER
+"""Points that are as long are whole quarters of an hour, which take a tenth of the time to read."""
 RANKS_MOST = 64
 CELLS_MOST, BAND_CELLS_MOST = 100_000, 1_000_000
 """Points of all series of an answer; of all ranks from which bands are made."""
@@ -301,7 +303,9 @@ def _read(file: SeriesFile, question: _Question) -> _Found:
         if since is None:
             since = kept_since if kept_since is not None else until - HOUR
         since = min(since, until - MINUTE) // MINUTE * MINUTE
-        read = file.blocks(question.job, since, until, question.workers)
+        if coarse := _slots(question, MINUTE, until - since)[0] >= COARSE_S:
+            base, since = QUARTER, since // QUARTER * QUARTER
+        read = file.blocks(question.job, since, until, question.workers, coarse=coarse)
     step, slots = _slots(question, base, until - since)
     # Of bands only the means are looked at, and the extremes only of the ranks that are shown beside.
     joining = Joining(since, step, slots, extremes=not question.banded)

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from tests.integration.controller.calls.test_sample_streams import Host, transfer
 from tests.integration.controller.cluster import WITHIN_S, Controller, job, refusal
 from tests.support.stubs import agent_stub, job_stub
@@ -97,6 +98,24 @@ async def test_minutes_are_taken_by_credit_and_shown_with_gaps(controller: Contr
         assert not any(each.HasField("rank") for each in banded.series)
 
 
+async def test_long_points_are_whole_quarters_of_an_hour(controller: Controller) -> None:
+    at = now() - 60
+    async with running(controller) as (jobs, name), transfer(controller) as host:
+        await host.say(series=report(1, name, minute(at, gpu_util=40)))
+        await taken(host, 1)
+        for minutes, step_s in ((29, 29 * 60), (30, 1800), (31, 2700), (100, 6300)):
+            begins = at // 900 * 900 - 299 * minutes * 60
+            asked = {
+                "since": Timestamp(seconds=begins + 60),
+                "until": Timestamp(seconds=begins + 300 * minutes * 60),
+            }
+            found = await until(jobs, name, lambda a: bool(a.series), figures=["gpu_util"], **asked)
+            assert found.step.seconds == step_s
+            assert found.since.seconds == (begins + 60 if minutes < 30 else (begins + 60) // 900 * 900)
+            (there,) = [slot for slot, value in enumerate(found.series[0].mean) if not math.isnan(value)]
+            assert 0 <= at - (found.since.seconds + there * step_s) < step_s
+
+
 async def test_what_takes_long_to_read_comes_in_several_answers(
     controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +161,7 @@ async def test_a_rank_that_is_apart_only_in_the_part_that_is_told_has_its_extrem
     rows = [(block.start, block.step * block.slots, pack(block)) for block in kept]
     monkeypatch.setattr("holdfast_controller.shell.services.series.PAGE_S", 0.0)
     monkeypatch.setattr(SeriesFile, "since", lambda *_: at)
-    monkeypatch.setattr(SeriesFile, "blocks", lambda *_: iter(rows))
+    monkeypatch.setattr(SeriesFile, "blocks", lambda *_, **__: iter(rows))
     async with running(controller) as (jobs, name):
         found = await series(jobs, name, figures=["gpu_util"], bands=True)
         assert found.points == 1 and found.next_page_token

@@ -4,6 +4,9 @@ Theory of operation. Nothing that the controller decides rests on this file. Wha
 beginning again: one that is damaged is set aside, one that was deleted or replaced is made again, and one that can't be
 written now is tried again later. Blocks come as minutes; minutes of an hour that is over become one block, hours that
 are old become a day of quarter-hours, and what is too old, or too much, goes, the oldest first.
+Who looks at months needs no minutes. So a day of quarter-hours is made of the hours beside them, too, once nothing
+more can come: a row of ``days``, which can be made again at any time and counts for nothing else. The database itself
+empties it whenever an hour of it is written, and drops it with the day that takes the place of the hours.
 Every call may take as long as the disk does: all come from one thread of its own (see ``store``).
 """
 
@@ -27,10 +30,13 @@ QUARTER = 900
 LATE_S = 300
 """An hour is put together so long after its end; what comes later is added to it then."""
 QUARTERS_KEPT_S = 400 * DAY
+EARLIER_S = 2 * DAY
+"""How far a minute may lie back: an agent keeps a day of them, and wrong clocks are corrected before."""
 RESERVE_BYTES = 256 << 20
 """Left free on the disk, which is the store's too."""
 AT_ONCE = 16
 """Blocks that are put together before others get their turn."""
+DAYS_AT_ONCE = 2
 CUT_AT_ONCE = 256
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_ERROR)
 _TABLES = """
@@ -44,6 +50,24 @@ CREATE TABLE IF NOT EXISTS recordings (
     rank INTEGER, start INTEGER NOT NULL, until INTEGER NOT NULL, data BLOB NOT NULL,
     UNIQUE (job, name, worker));
 CREATE INDEX IF NOT EXISTS recordings_by_age ON recordings (start);
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS days (
+    id INTEGER PRIMARY KEY, job TEXT NOT NULL, start INTEGER NOT NULL, worker TEXT NOT NULL,
+    generation INTEGER NOT NULL, data BLOB, UNIQUE (job, start, worker, generation));
+CREATE INDEX IF NOT EXISTS days_by_age ON days (start);
+CREATE INDEX IF NOT EXISTS days_to_make ON days (start) WHERE data IS NULL;
+CREATE TRIGGER IF NOT EXISTS hour_is_written AFTER INSERT ON blocks WHEN NEW.span = 3600 BEGIN
+    INSERT OR REPLACE INTO days (job, start, worker, generation)
+        VALUES (NEW.job, NEW.start / 86400 * 86400, NEW.worker, NEW.generation);
+END;
+CREATE TRIGGER IF NOT EXISTS day_is_written AFTER INSERT ON blocks WHEN NEW.span = 86400 BEGIN
+    DELETE FROM days WHERE job = NEW.job AND start = NEW.start AND worker = NEW.worker
+        AND generation = NEW.generation;
+END;
+INSERT INTO days (job, start, worker, generation)
+    SELECT DISTINCT job, start / 86400 * 86400, worker, generation FROM blocks
+    WHERE span = 3600 AND NOT EXISTS (SELECT 1 FROM days);
+COMMIT;
 PRAGMA user_version = 1;
 """
 
@@ -85,7 +109,7 @@ class SeriesFile:
 
     def write(self, pieces: Sequence[Piece]) -> None:
         """Keep some pieces, all or none. What is there of the same minute is joined with them."""
-        if shutil.disk_usage(self._path.parent).free < self._reserve_bytes:
+        if not self._has_room():
             raise TooFull(f"less than {self._reserve_bytes >> 20} MiB are free on its disk")
         with self._writing() as database:
             for piece in pieces:
@@ -101,6 +125,10 @@ class SeriesFile:
                 return True
             if limits.minutes_s and _fold(database, HOUR, DAY, QUARTER, now_s - DAY - limits.minutes_s):
                 return True
+            if self._has_room() and _make_days(database, now_s - DAY - EARLIER_S):
+                return True
+            if limits.minutes_s:  # what an earlier release left of jobs that it forgot
+                database.execute("DELETE FROM days WHERE start < ?", (now_s - DAY - limits.minutes_s,))
             old = database.execute(_CUT_OLD, (DAY, now_s - QUARTERS_KEPT_S, CUT_AT_ONCE)).rowcount
             old += database.execute(_CUT_OLD_RECORDINGS, (now_s - QUARTERS_KEPT_S, CUT_AT_ONCE)).rowcount
             if not old and limits.most_bytes and self._bytes(database) > limits.most_bytes:
@@ -124,17 +152,23 @@ class SeriesFile:
         """Drop whatever there is of jobs."""
         with self._writing() as database:
             for job in jobs:
-                database.execute("DELETE FROM blocks WHERE job = ?", (job,))
-                database.execute("DELETE FROM recordings WHERE job = ?", (job,))
+                for table in ("blocks", "days", "recordings"):
+                    database.execute(f"DELETE FROM {table} WHERE job = ?", (job,))
         self._database().execute("PRAGMA incremental_vacuum").fetchall()
 
     def blocks(
-        self, job: str, since: int, until: int, workers: Collection[str] | None
+        self, job: str, since: int, until: int, workers: Collection[str] | None, *, coarse: bool = False
     ) -> Iterator[tuple[int, int, bytes]]:
-        """(Start, span, packed block) of what a job has between two times, by start; of some workers only, if named."""
+        """(Start, span, packed block) of what a job has between two times, by start; of some workers only, if named.
+
+        ``coarse``: with quarters of an hour instead of minutes, of days of which there are such.
+        """
         only = f" AND worker IN ({','.join('?' * len(workers))})" if workers is not None else ""
-        query = f"{_BLOCKS}{only} ORDER BY start, generation"
-        yield from self._database().execute(query, (job, since - DAY, until, since, *(workers or ())))
+        query, values = _BLOCKS + only, (job, since - DAY, until, since, *(workers or ()))
+        if coarse:
+            query, values = f"{_DAYS}{only} UNION ALL {query}{_NOT_IN_DAYS}", values + values
+        for start, span, data, _ in self._database().execute(f"{query} ORDER BY start, generation", values):
+            yield start, span, data
 
     def recordings(self, job: str) -> list[Piece]:
         """Recordings of the time before hangs and failing exits, oldest first, without their data."""
@@ -198,6 +232,9 @@ class SeriesFile:
             self._open, self._file = database, inode(self._path)
         return self._open
 
+    def _has_room(self) -> bool:
+        return shutil.disk_usage(self._path.parent).free >= self._reserve_bytes
+
     def _remove_journals(self) -> None:
         for end in ("-wal", "-shm"):
             self._path.with_name(self._path.name + end).unlink(missing_ok=True)
@@ -222,13 +259,20 @@ class SeriesFile:
         return int((pages - free) * size)
 
 
-_BLOCKS = "SELECT start, span, data FROM blocks WHERE job = ? AND start > ? AND start < ? AND start + span > ?"
+_BLOCKS = """SELECT start, span, data, generation FROM blocks
+    WHERE job = ? AND start > ? AND start < ? AND start + span > ?"""
+_DAYS = f"""SELECT start, {DAY} AS span, data, generation FROM days
+    WHERE data IS NOT NULL AND job = ? AND start > ? AND start < ? AND start + {DAY} > ?"""
+_NOT_IN_DAYS = f""" AND NOT (span = {HOUR} AND EXISTS (SELECT 1 FROM days WHERE job = blocks.job
+    AND start = blocks.start / {DAY} * {DAY} AND worker = blocks.worker AND generation = blocks.generation
+    AND data IS NOT NULL))"""
 _RECORDINGS = """SELECT worker, generation, start, name, rank, until FROM recordings WHERE job = ?
     ORDER BY start, name, worker LIMIT 1000"""
 _KEEP = "INSERT OR REPLACE INTO blocks (job, worker, generation, start, span, data) VALUES (?, ?, ?, ?, ?, ?)"
 _KEEP_RECORDING = """INSERT OR REPLACE INTO recordings (job, name, worker, generation, start, rank, until, data)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 _CUT_OLD = "DELETE FROM blocks WHERE id IN (SELECT id FROM blocks WHERE span = ? AND start < ? LIMIT ?)"
+_CUT_DAYS = "DELETE FROM days WHERE start <= (SELECT ifnull(min(start), 1 << 62) FROM blocks) - ?"
 _CUT_OLD_RECORDINGS = "DELETE FROM recordings WHERE id IN (SELECT id FROM recordings WHERE start < ? LIMIT ?)"
 
 
@@ -263,6 +307,22 @@ def _fold(database: sqlite3.Connection, span: int, into: int, step: int, before:
     return bool(groups)
 
 
+def _make_days(database: sqlite3.Connection, before: float) -> bool:
+    """Make some days of quarters of an hour of the hours that they lie beside; whether there were any to make."""
+    query = "SELECT id, job, worker, generation, start FROM days WHERE data IS NULL AND start < ? LIMIT ?"
+    days = database.execute(query, (before, DAYS_AT_ONCE)).fetchall()
+    for number, job, worker, generation, start in days:
+        query = """SELECT data FROM blocks WHERE job = ? AND worker = ? AND generation = ?
+            AND start >= ? AND start < ? AND span = ? ORDER BY start"""
+        hours = database.execute(query, (job, worker, generation, start, start + DAY, HOUR)).fetchall()
+        data = _together([row[0] for row in hours], start, QUARTER, DAY // QUARTER)
+        if data is None:
+            database.execute("DELETE FROM days WHERE id = ?", (number,))
+        else:
+            database.execute("UPDATE days SET data = ? WHERE id = ?", (data, number))
+    return bool(days)
+
+
 def _together(packed: Iterable[bytes], start: int, step: int, slots: int) -> bytes | None:
     """The blocks as one. None where nothing of them can be read, which is lost then, or held."""
     found: list[Block] = []
@@ -286,5 +346,6 @@ def _cut(database: sqlite3.Connection) -> int:
         chosen = "SELECT id FROM recordings ORDER BY start LIMIT ?"
         cut = database.execute(f"DELETE FROM recordings WHERE id IN ({chosen})", (CUT_AT_ONCE // 8,)).rowcount
     if cut:
+        database.execute(_CUT_DAYS, (DAY,))
         log.info("series.cut", blocks=cut, reason="series_mb")
     return cut
