@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from bench.hangs.gang import LAST_S, RANK, Gang, work
 from bench.hangs.odd_hung import TRAIN_STEPS, began, burn, say, train
@@ -193,6 +193,72 @@ def asked_by_threads() -> None:
             pass
 
 
+_done = itertools.count(1)
+_counting = threading.Lock()
+
+
+def tell_of_one(words: str) -> None:
+    """Wait for something elsewhere for a moment, and count it in print."""
+    time.sleep(1 + random.random())
+    with _counting:
+        say(words.format(next(_done)))
+
+
+def counted_by_threads() -> None:
+    """An evaluation by requests, counted by all threads together."""
+    with ThreadPoolExecutor(2) as pool:
+        for asked in as_completed([pool.submit(tell_of_one, "judged {} answers") for _ in range(int(LAST_S))]):
+            asked.result()
+
+
+def uploads() -> None:
+    """Threads send a checkpoint from memory, and print how much; the main thread looks now and then."""
+    with ThreadPoolExecutor(2) as pool:
+        parts = [pool.submit(tell_of_one, "uploaded {} MB") for _ in range(int(LAST_S))]
+        while not all(part.done() for part in parts):
+            time.sleep(1)
+
+
+def asked_by_processes() -> None:
+    """Forked processes ask a service, and count; the main thread waits for all of them."""
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(tell_of_one, ["scored {} answers"] * int(LAST_S), chunksize=1)
+
+
+def light_thread(gang: Gang) -> None:
+    """A thread trains and waits for its accelerator; the main thread waits for the thread's end."""
+    say("loading the data")
+    began()
+
+    def run() -> None:
+        for step in range(int(LAST_S / 1.5)):
+            time.sleep(1.5)
+            gang.all_reduce(step)
+            if RANK == 0:
+                say(f"step {step} loss {2 / (step + 1):.4f}")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+
+def told_by_a_thread(gang: Gang) -> None:
+    """The main thread prints each epoch; what workers elsewhere print of their steps a thread prints."""
+
+    def run() -> None:
+        for step in range(int(LAST_S) + 40):
+            time.sleep(1)
+            say(f"(worker pid=7) step {step}")
+
+    threading.Thread(target=run, daemon=True).start()
+    for epoch in range(8):
+        time.sleep(2)
+        say(f"epoch {epoch} done")
+    began()
+    for _ in range(int(LAST_S) * 2):
+        time.sleep(0.5)
+
+
 def rare_lines(gang: Gang) -> None:
     began()
     for step in range(int(LAST_S / 0.4) + 200):
@@ -230,6 +296,11 @@ HEALTHY: dict[str, Callable[[Gang], None]] = {
     "training in a thread": threaded,
     "training in a thread after a minute of steps": threaded_after_training,
     "evaluation by threads that ask": phase(asked_by_threads),
+    "evaluation counted by threads": phase(counted_by_threads),
+    "upload by threads": phase(uploads),
+    "evaluation by forked processes that ask": phase(asked_by_processes),
+    "light training in a thread": light_thread,
+    "a thread prints the steps of others": told_by_a_thread,
     "rare lines": rare_lines,
     "slow steps": slow_steps,
 }

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.hangs.gang import RANK, Gang, uninterruptible
 
-TRAIN_STEPS = 60
+TRAIN_STEPS = 130
 BEAT_S = 1.0
 LAST = 1
 """The rank that hangs."""
@@ -142,7 +142,7 @@ def hung(
     line: Callable[[int], object] | None = None,
     *,
     peer_line: Callable[[int], object] | None = None,
-    from_start: bool = False,
+    from_hang: bool = False,
     busy_peer: bool = False,
     at_start: bool = False,
 ) -> Callable[[Gang], None]:
@@ -150,11 +150,11 @@ def hung(
 
     def run(gang: Gang) -> None:
         said = line if RANK == LAST else peer_line
-        if said and from_start:
+        if said and not from_hang:
             beat(said)
         if not at_start:
             train(gang)
-        if said and not from_start:
+        if said and from_hang:
             beat(said)
         if RANK == LAST:
             began()
@@ -180,28 +180,30 @@ def ticks_of_a_process() -> None:
 
 
 def both_receive(gang: Gang) -> None:
-    train(gang)
     beat(TICK)
+    train(gang)
     began()
     gang.socket.recv(64)
 
 
 HUNG: dict[str, Callable[[Gang], None]] = {
     "lock, tick": hung(in_lock, TICK),
-    "lock, cpu_time": hung(in_lock, cpu_time, from_start=True),
+    "lock, cpu_time": hung(in_lock, cpu_time),
     "polled queue, tick": hung(in_polled_queue, TICK),
-    "polled queue, log line": hung(in_polled_queue, ALIVE, from_start=True),
+    "polled queue, log line": hung(in_polled_queue, ALIVE),
     "frozen pipe, cpu_time": hung(in_fifo, cpu_time),
-    "frozen pipe, tick": hung(in_fifo, TICK, from_start=True),
+    "frozen pipe, tick": hung(in_fifo, TICK),
     "state D, wall": hung(uninterruptible, wall),
     "state D, bare count": hung(uninterruptible, BARE),
     "silent service, log line": hung(in_service, ALIVE),
     "livelock, tick": hung(in_loop, TICK),
+    "livelock, tick since then": hung(in_loop, TICK, from_hang=True),
+    "frozen pipe, tick since then": hung(in_fifo, TICK, from_hang=True),
     "livelock, wall": hung(in_loop, wall),
     "livelock, cpu_time": hung(in_loop, cpu_time),
-    "livelock, log line all along": hung(in_loop, ALIVE, from_start=True),
+    "livelock, log line": hung(in_loop, ALIVE),
     "short sleeps, bare count": hung(in_short_sleeps, BARE),
-    "short sleeps, tick all along": hung(in_short_sleeps, TICK, from_start=True),
+    "short sleeps, tick": hung(in_short_sleeps, TICK),
     "lock, busy peer ticks": hung(in_lock, peer_line=TICK, busy_peer=True),
     "livelock, peer ticks": hung(in_loop, peer_line=TICK),
     "stopped, peer ticks": hung(stopped, peer_line=TICK),

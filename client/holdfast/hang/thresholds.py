@@ -112,6 +112,9 @@ class Tuning:
     strides_apart_s: float = 60.0
     # So long after each the rank moves: two looks of the controller.
     stride_shows_s: float = 10.0
+    # Lines that come in three such spans of steps, one after the other, come all along: heartbeats are half a minute
+    # apart at most as a rule, and what a phase prints comes with that phase alone.
+    beside_s: float = 60.0
     # A log line or heartbeat dirties one 4 KiB page; sixteen of them in a sample are more than talk.
     work_bytes: float = 65536.0
     # A page fault that waits for storage; a handful comes from any wake-up after long sleep.

@@ -68,7 +68,7 @@ class WorkerWatch:
         """The worker after one more sample."""
         if sample.ranks:
             self._ranks = tuple(self._rank(sample, index) for index in range(len(sample.ranks)))
-            self._speakers.look(sample.ranks, self.tuning)
+            self._speakers.look(sample.ranks)
         if self._has_progressed(sample):
             self.last_progress_s = sample.at_s
         grown = None if self.reported else sample.files.events_grew_s
@@ -150,8 +150,10 @@ class WorkerWatch:
             self.step = self._reader.step
         if self.step_pattern or not sample.ranks:
             return any(read)
-        newest = [(line.rank, line.text) for line in lines[-WORK_LINES:]]
-        return self._speakers.is_progress(newest, any(read), self._ranks, self.baselines, sample.at_s, self.tuning)
+        told = [line.text for line, progress in zip(lines, read, strict=True) if progress][-WORK_LINES:]
+        return self._speakers.is_progress(
+            told if lines else None, self._ranks, self.baselines, sample.at_s, self.tuning
+        )
 
     def _note_work(self, sample: WorkerSample) -> None:
         """Note whether the program has begun its work by now; once it has, that stays."""
@@ -208,7 +210,6 @@ class WorkerWatch:
             "learned": to_plain(self.learned) if self.learned.chosen is not None else {},
             "resumes": self.resumes,
             "beganWork": self._work.began,
-            "mainThreadsCount": self._speakers.counts,
         }
 
     def restore(self, record: dict[str, Any]) -> None:
@@ -225,7 +226,6 @@ class WorkerWatch:
         self.baselines, self.count, self.resumes = baselines, count, record.get("resumes", 0)
         self.last_progress_s, self.step = record.get("lastProgressS"), known_step(record.get("step"))
         self._work.began = record.get("beganWork", False)
-        self._speakers.counts = record.get("mainThreadsCount", False)
         if self.step_pattern:
             self._reader.take_up(self.step)
         self._reports = {int(rank): count for rank, count in record.get("reports", {}).items()}

@@ -63,6 +63,17 @@ async def test_what_a_main_thread_writes_is_told_from_what_another_thread_or_a_c
     assert process(wrote.ranks[0]).main_written == quiet + 400
 
 
+async def test_what_a_fork_writes_is_a_helpers_and_what_tee_writes_is_not(stage: Stage) -> None:
+    stage.start(
+        "below = subprocess.Popen(['tee', '/dev/null'], stdin=subprocess.PIPE)\n"
+        "below.stdin.write(b'x' * 4000); below.stdin.flush()\n"
+        "if os.fork() == 0:\n    os.write(1, b'fork' * 100)\n    time.sleep(600)\nsignal.pause()"
+    )
+    await stage.up()
+    sample = await stage.sampled(lambda s: s.ranks[0].helpers.written > 0, "the fork's line")
+    assert sample.ranks[0].helpers.written == 400
+
+
 async def test_stopped_rank_and_its_continuation(stage: Stage) -> None:
     pid = stage.start("time.sleep(600)")
     await stage.up()

@@ -71,6 +71,7 @@ _COMPANION_WORDS = re.compile(
     r"|\bloky\b|wandb[-_]?(core|service|internal|gpu_stats)|[/ ]-m wandb|gpu_stats|tensorboard|mlflow|neptune"
     r"|comet_ml|clearml|torch_shm_manager"
 )
+_WORKERS = re.compile(r"multiprocessing[./](spawn|forkserver)|\bloky\b(?!.*resource_tracker)")
 _LOADER_NAMES = ("pt_data_worker", "pt_data_pin", "ray::")
 
 
@@ -90,6 +91,11 @@ def is_companion(command: Sequence[str], name: str = "") -> bool:
     if not command:
         return False
     return _program(command) in _COMPANIONS or bool(_COMPANION_WORDS.search(" ".join(command[:8])[:2000]))
+
+
+def works(command: Sequence[str]) -> bool:
+    """Whether a helper of this program may do the training's work: a fork of it, or what multiprocessing starts."""
+    return not is_companion(command) or bool(_WORKERS.search(" ".join(command[:8])[:2000]))
 
 
 def parts(root: int, first_rank: int, relatives: Mapping[int, Relative]) -> dict[int, Part]:

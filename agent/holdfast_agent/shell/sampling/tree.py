@@ -170,7 +170,9 @@ class Tree:
             case Role.CHILD:
                 book.children.add(growth)
             case Role.HELPER:
-                book.helpers.add(growth)
+                # What a companion writes is what others print (tee), or goes on whatever they do.
+                works = process_tree.works(member.command)
+                book.helpers.add(growth if works else growth._replace(written=0))
 
     def _process(self, turn: Turn, member: Member, book: _Book) -> tuple[ProcessSample, bool]:
         """A sample of a rank process, and whether a dump tool of ours has it stopped, or had since the last one."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.hang.evidence.evidence import ThreadStack
 from holdfast.hang.evidence.frames import Frame, meeting, place, without_waiting
-from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
+from holdfast.hang.pipeline.waits import A_THREAD, FUTEX, Wait, WaitKind
 
 # (Kind, the library's path, its functions): the first that fits a frame. No functions: all of them.
 _TABLE: tuple[tuple[WaitKind, str, str], ...] = (
@@ -100,10 +100,10 @@ def read(threads: Sequence[ThreadStack], at_s: float) -> StackWait:
         handed_over = any(_hands_over(frame) for frame in main.frames)
         if found and (kind is WaitKind.LOCK or own or handed_over):
             kind, what = min(found, key=lambda one: _GENTLEST_FIRST.index(one[0] or WaitKind.PEER))
-            what = f"{what}, in a thread" if what else "in a thread"
+            what = f"{what}, in {A_THREAD}" if what else f"in {A_THREAD}"
         elif handed_over and any(one[0] is None for one in others):
             # The thread that it waits for may compute, sleep or transfer something in C code.
-            kind, what = WaitKind.UNKNOWN, "a thread"
+            kind, what = WaitKind.UNKNOWN, A_THREAD
     serves = any(_kind(thread.frames)[0] is WaitKind.REQUEST for thread in threads if not thread.main)
     if kind is WaitKind.LOCK and serves and _waits_for_the_end(main.frames):
         kind, what = WaitKind.REQUEST, _IN_A_THREAD

@@ -88,6 +88,7 @@ COUNT_RISES = 3
 _SIZES = re.compile(r"\d+(?:\.\d+)?\s*(?:[kmgt]?i?b|bytes|%)(?![a-z0-9])", re.IGNORECASE)
 STEP_WORD = r"(?<![a-z])(?:steps?|it|iters?|iterations?|epochs?|batch(?:es)?|updates?|rounds?|episodes?)"
 _STEP_BEFORE = re.compile(STEP_WORD + rf"[\s:=\[({SIGN}#/,'\"-]{{0,4}}(?=#)", re.IGNORECASE)
+_COUNTS = re.compile(rf"(?<![a-z]){_COUNTED}[\s:=\[({SIGN}#/,'\"-]{{0,4}}#|#\s{{0,2}}{_COUNTED}", re.IGNORECASE)
 _BAR = re.compile(r"(\d{1,15})/\d{1,15} \[(?:\d{1,9}:\d\d|<t>)")
 ROWS = re.compile(r"\d examples/s")
 """In a bar of the library datasets, which prepares rows before the training, whatever its label."""
@@ -230,6 +231,12 @@ def _normalised(line: str) -> tuple[str, tuple[float, ...], tuple[int, ...]]:
     found = _NUMBER.findall(text)[:MAX_NUMBERS]
     pointed = tuple(index for index, number in enumerate(found) if "." in number)
     return _NUMBER.sub("#", text.replace("#", SIGN)), tuple(float(number) for number in found), pointed
+
+
+def names_its_count(line: str) -> bool:
+    """Whether a line names what it counts: steps, epochs, samples and the like, or a bar."""
+    line = plain(line)[:MAX_LINE]
+    return _BAR.search(line) is not None or _COUNTS.search(_normalised(line)[0]) is not None
 
 
 def _clock(found: re.Match[str]) -> str:

@@ -1,10 +1,9 @@
 """From raw samples to features: one rank's baseline, folded sample by sample.
 
-Theory of operation. What a rank's counters did between two samples is compared with this rank's own steady
-level, since no absolute number separates work from waiting on every machine. Steady levels are medians tracked
-in one float each, and they learn only from samples that moved: a hang must never become the new normal. A
-single wake-up doesn't end a stillness; evidence of work does, and so do two moving samples in a row, or two within a
-minute in which the main thread did more than ask again.
+Theory of operation. What its counters did between two samples is compared with a rank's own steady level, since no
+number separates work from waiting on every machine. Steady levels are medians tracked in one float each, and they
+learn only from samples that moved: a hang must never become the new normal. A single wake-up doesn't end a stillness;
+evidence of work does, and so do two moving samples in a row, or two within a minute that did more than ask again.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample,
 from holdfast.hang.pipeline.waits import WaitKind
 from holdfast.hang.thresholds import Tuning
 
-# A tracked median moves by so much of itself per sample: it follows a doubling in 15 samples and shrugs off
-# outliers.
+# A tracked median moves by so much of itself per sample: a doubling takes it 15 samples, outliers don't count.
 _STEP = 0.05
-# Before that many samples it is their mean: the first one often lies half-way between idle and work, and steps from
-# there would take minutes, in which a spin far below the true level looks like work.
+# Before that many samples it is their mean: the first often lies half-way between idle and work, and steps from there
+# would take minutes, in which a spin far below the true level looks like work.
 _FIRST = 20
 
 
@@ -35,7 +33,7 @@ class Baseline:
     last_work_s: float | None = None
     work: str = ""
     helpers_s: float | None = None
-    # When its helpers last used a share of a core that work takes.
+    # When its helpers last used a share of a core that work takes, or wrote anything.
     helpers_ran_s: float | None = None
     stirs: int = 0
     # When its main thread last ran for longer than a poll takes.
@@ -112,7 +110,9 @@ def _with_motion(
     stirred = stirs and counts
     motion = _motion(base, sample, max(cpu_share, child_share), stirred, tuning)
     helpers_s = _helpers_worked(base, sample, elapsed_s, tuning)
-    if _rate(sample.helpers.cpu_s, base.sample.helpers.cpu_s, elapsed_s) >= tuning.helper_cpu_share:
+    old, new = base.sample.helpers, sample.helpers
+    # A pool that asks a service needs hardly any CPU; each result is written into a pipe.
+    if _rate(new.cpu_s, old.cpu_s, elapsed_s) >= tuning.helper_cpu_share or new.written > old.written:
         base = replace(base, helpers_ran_s=sample.at_s)
     base = _note_motion(base, sample, motion, switches, helpers_s, stirred=stirred)
     if counts and _ran_s(process, before) >= tuning.stride_s:

@@ -37,6 +37,8 @@ class WaitKind(enum.Enum):
     UNKNOWN = "unknown"
 
 
+A_THREAD = "a thread"
+"""End of ``what`` of a main thread's wait for another thread of its own, or for what that one waits for."""
 FUTEX = "a lock or a thread"
 """``what`` of an UNKNOWN wait in a futex: of a lock, a queue or a thread, which only the frames tell apart."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast_agent.core.proc.process_tree import Part, Relative, Role, parts
+import pytest
+
+from holdfast_agent.core.proc.process_tree import Part, Relative, Role, parts, works
 
 TRAIN = ("/usr/bin/python3", "-u", "train.py")
 TORCHRUN = ("/usr/bin/python3", "/usr/bin/torchrun", "--nproc-per-node=2", "train.py")
@@ -42,6 +44,22 @@ def test_forks_and_known_companions_help_and_everything_else_works() -> None:
         1: "rank", 2: helper, 3: child, 4: child, 5: helper, 6: helper, 7: helper, 8: helper, 9: child, 10: child,
     }  # fmt: skip
     assert {part.owner for part in made.values()} == {1}
+
+
+@pytest.mark.parametrize(
+    ("command", "may"),
+    [
+        (TRAIN, True),
+        (("python3", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()"), True),
+        (("python3", "-m", "joblib.externals.loky.backend.popen_loky_posix"), True),
+        (("python3", "-c", "from multiprocessing.resource_tracker import main; main(5)"), False),
+        (("python3", "-m", "joblib.externals.loky.backend.resource_tracker"), False),
+        (("tee", "train.log"), False),
+        (("/opt/wandb/bin/wandb-core", "--port"), False),
+    ],
+)
+def test_what_forks_write_may_be_work_and_what_companions_write_is_not(command: tuple[str, ...], may: bool) -> None:
+    assert works(command) is may
 
 
 def test_ranks_of_torchrun_are_its_children_by_their_own_numbers() -> None:

@@ -36,6 +36,7 @@ class Rank:
         child_cpu: float = 0.0,
         spawns: float = 0.0,
         helper_cpu: float = 0.0,
+        helper_writes: float = 0.0,
         gpu: tuple[float, float, float, float] | None = None,
         step_s: float = STEP_S,
         wait: Wait | None = None,
@@ -59,7 +60,8 @@ class Rank:
                 cpu_s=old.children.cpu_s + child_cpu * step_s,
                 spawned=old.children.spawned + round(spawns * step_s),
             )
-            helpers = TreeSample(cpu_s=old.helpers.cpu_s + helper_cpu * step_s)
+            written = old.helpers.written + round(helper_writes * step_s)
+            helpers = TreeSample(cpu_s=old.helpers.cpu_s + helper_cpu * step_s, written=written)
             sample = RankSample(at_s, 3, process, None, children, helpers, self._gpu(at_s, step_s, gpu))
             self._take(replace(sample, wait=wait))
         return self.seen
@@ -160,6 +162,9 @@ def test_a_wait_for_helpers_that_compute_is_one_for_work_as_long_as_they_do() ->
     assert seen.wait is not None
     assert seen.wait.at_work, "it may read its next file for a moment"
     assert rank.lives(20, helper_cpu=0.05, wait=wait).wait == wait
+    seen = rank.lives(2, helper_writes=50, wait=wait)
+    assert seen.wait is not None
+    assert seen.wait.at_work, "it has handed over a result, which took it no CPU"
     other = Wait(WaitKind.PEER, "all_reduce")
     assert rank.lives(60, helper_cpu=1.0, wait=other).wait == other
 
