@@ -94,8 +94,9 @@ class Agent:
         return code
 
     def shim_pids(self) -> list[int]:
-        """Of all places, dead ones included."""
-        return [json.loads(path.read_bytes())["pid"] for path in self.workers.glob("*/*/shim.json")]
+        """Of all places, dead ones included, but for those of which a power cut has left nothing."""
+        known = (path.read_bytes().strip(b"\0") for path in self.workers.glob("*/*/shim.json"))
+        return [json.loads(text)["pid"] for text in known if text]
 
     async def journalled(self, kind: str, generation: int) -> None:
         """Wait until a generation's journal holds a record of that kind."""

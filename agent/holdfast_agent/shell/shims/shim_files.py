@@ -164,10 +164,15 @@ class ShimId:
 
 
 def read_shim_id(path: Path) -> ShimId | None:
-    """The shim that wrote a `shim.json`; None when there is none. Raises OSError, and ValueError for other content."""
+    """The shim that wrote a `shim.json`; None when there is none, or a power cut has left nothing in it.
+
+    Raises OSError, and ValueError for other content.
+    """
     try:
         text = path.read_text()
     except FileNotFoundError:
+        return None
+    if not text.strip("\0"):
         return None
     try:
         fields = json.loads(text)

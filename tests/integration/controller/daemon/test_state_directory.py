@@ -17,7 +17,8 @@ import pytest
 from tests.integration.controller.cluster import WITHIN_S, Controller, job
 from tests.integration.controller.process import Process, ended, stub
 
-from holdfast.v1 import job_pb2
+from holdfast.v1 import cluster_pb2, job_pb2
+from holdfast.v1.cluster_pb2_grpc import ClusterServiceStub
 from holdfast_controller.shell.store import high_water
 
 
@@ -31,6 +32,15 @@ async def listed(controller: Controller) -> set[str]:
     return {each.id for each in answer.jobs}
 
 
+async def position(controller: Controller) -> int:
+    """The number of the newest event."""
+    changes = ClusterServiceStub(controller.channel("user/ann")).WatchChanges(cluster_pb2.WatchChangesRequest())
+    try:
+        return int((await changes.read()).cursor)
+    finally:
+        changes.cancel()
+
+
 async def test_controller_whose_log_was_cut_ends_for_good_until_the_loss_is_accepted(daemon: Process) -> None:
     process = daemon.start()
     controller = await daemon.ready(process)
@@ -39,8 +49,8 @@ async def test_controller_whose_log_was_cut_ends_for_good_until_the_loss_is_acce
     wal = store.with_name("holdfast.db-wal")
     cut_to = wal.stat().st_size
     second = await submitted(controller)
-    noted = high_water.read(store)
-    await until(lambda: high_water.read(store) != noted)
+    newest = await position(controller)
+    await until(lambda: (noted := high_water.read(store)) is not None and noted.sequence >= newest)
     process.send_signal(signal.SIGKILL)
     await ended(process)
     await controller.close()

@@ -174,7 +174,13 @@ def test_shim_id_is_read_and_absent_without_a_file(tmp_path: Path) -> None:
     assert read_shim_id(file) == ShimId(5, 6, "b")
 
 
-@pytest.mark.parametrize("text", ["", "{", "{}", "[]", '{"pid": "x", "start_ticks": 1, "boot_id": "b"}'])
+@pytest.mark.parametrize("left", ["", "\0" * 256])
+def test_a_power_cut_may_leave_nothing_of_a_shim_id(tmp_path: Path, left: str) -> None:
+    (tmp_path / "shim.json").write_text(left)
+    assert read_shim_id(tmp_path / "shim.json") is None
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"pid": "x", "start_ticks": 1, "boot_id": "b"}'])
 def test_anything_else_is_no_shim_id(tmp_path: Path, text: str) -> None:
     file = tmp_path / "shim.json"
     file.write_text(text)
