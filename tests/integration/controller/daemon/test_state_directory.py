@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -34,7 +35,8 @@ async def listed(controller: Controller) -> set[str]:
 
 async def position(controller: Controller) -> int:
     """The number of the newest event."""
-    changes = ClusterServiceStub(controller.channel("user/ann")).WatchChanges(cluster_pb2.WatchChangesRequest())
+    users: Any = ClusterServiceStub(controller.channel("user/ann"))
+    changes = users.WatchChanges(cluster_pb2.WatchChangesRequest())
     try:
         return int((await changes.read()).cursor)
     finally:
