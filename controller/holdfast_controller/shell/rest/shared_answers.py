@@ -32,7 +32,7 @@ from holdfast_controller.shell.rest.printed import Listed, text_of
 from holdfast_controller.shell.rest.streams import gzip_block
 
 FRESH_S = 1.0
-SHARE = 20
+SHARE = 40
 BURST_S = 0.5
 READERS = "readers of the page"
 LONGEST_S = 4.0

@@ -142,7 +142,7 @@ async def test_one_person_who_goes_from_page_to_page_waits_for_no_rendering(site
     for position in range(round(BURST_S / site.takes_s)):
         site.position = position
         await site.ask()
-        site.now += 0.5
+        site.now += 1.0
     assert site.waited == []
     for position in (-1, -2, -3):
         site.position = position
