@@ -19,6 +19,7 @@ SETTINGS = {
     "fsync": "off",  # it is the machine that would have to fail
     "max_connections": "20",
     "shared_buffers": "16MB",
+    "dynamic_shared_memory_type": "mmap",  # in its own folder: a server that is killed would leave it in /dev/shm
     "autovacuum": "off",
 }
 

@@ -24,6 +24,7 @@ listen_addresses = '*'
 fsync = off
 max_connections = 40
 shared_buffers = 16MB
+dynamic_shared_memory_type = mmap
 autovacuum = off
 wal_retrieve_retry_interval = 200ms
 wal_sender_timeout = 5s
