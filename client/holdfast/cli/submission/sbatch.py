@@ -61,7 +61,7 @@ def job(text: str, what: str, environ: Mapping[str, str], cwd: str) -> tuple[job
         **({"SLURM_ARRAY_TASK_MIN": str(array[0]), "SLURM_ARRAY_TASK_MAX": str(array[-1])} if array else {}),
         **script.exports,
     }
-    for option in script.options.keys() & NOT_MEANT.keys():
+    for option in filter(NOT_MEANT.__contains__, script.options):
         script.refuse_option(option, *NOT_MEANT[option])
     memory_mb = _memory(script, per_node, gpus, cpus)
     command = (*script.shell, "-c", program(script, step, nodes * per_node, values))

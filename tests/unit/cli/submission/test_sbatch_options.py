@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from tests.unit.cli.submission.test_sbatch import job, refused, script
 
@@ -107,3 +111,15 @@ def test_a_file_that_all_ranks_write_from_its_beginning_is_named(step: str, writ
     said = notes(script(step, options="-n4"))
     assert ("each of the 4 ranks writes" in said, written in said) == (bool(written), True)
     assert "writes" not in notes(script(step, options="-n1"))
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "2"])
+def test_what_is_refused_comes_in_the_order_of_the_script(seed: str) -> None:
+    """In a Python of its own: the order of a set would be another one in each."""
+    code = (
+        "from tests.unit.cli.submission.test_sbatch import refused, script;"
+        "print(refused(script('srun a', options='--hold\\n#SBATCH --begin=now\\n#SBATCH --test-only')))"
+    )
+    env = {**os.environ, "PYTHONHASHSEED": seed}
+    said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    assert said.index("--hold") < said.index("--begin") < said.index("--test-only")
