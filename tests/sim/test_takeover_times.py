@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from tests.sim.faults import Weights
+from tests.sim.moves import OfHost
 from tests.sim.several.plan import CUTS, Fault, SitePlan
+from tests.sim.several.postgres import Server
 from tests.sim.several.process import Process
 from tests.sim.several.world import Site
 
@@ -65,3 +67,25 @@ def test_a_server_that_restarts_keeps_its_controller(for_s: float) -> None:
 @pytest.mark.parametrize("phase_s", PHASES_S)
 def test_a_leader_that_was_killed_is_replaced_within_a_second(phase_s: float) -> None:
     assert carried_out("killed", phase_s, 0.0).led[0] < 1.3
+
+
+class Busy(Site):
+    """An admin changes something four times a second; counts the transactions that hold nothing but a sign of life."""
+
+    def __init__(self) -> None:
+        changes = (OfHost(AT_S + n / 4, ("cordon", "uncordon")[n % 2], "host-0") for n in range(80))
+        plan = SitePlan(1, 1, Weights(), (1.0, 1.0), 1.0, AT_S + 60.0, moves=tuple(changes), probe=False)
+        self.signs_of_life: list[float] = []
+        super().__init__(plan)
+
+    def landed(self, process: Process, server: Server, changes: dict[str, Any]) -> None:
+        super().landed(process, server, changes)
+        if set(changes) == {"beat"}:
+            self.signs_of_life.append(self.engine.now)
+
+
+def test_who_leads_gives_a_sign_of_life_twice_a_second_and_no_oftener_after_it_was_busy() -> None:
+    site = Busy()
+    site.run()
+    after = [at_s for at_s in site.signs_of_life if AT_S + 30.0 < at_s <= AT_S + 60.0]
+    assert 30 <= len(after) <= 75, "twice a second, and each heartbeat of two hosts"

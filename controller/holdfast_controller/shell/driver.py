@@ -83,6 +83,7 @@ class Driver:
         self._pending: list[tuple[Decision, list[Record]]] = []
         self._wake = asyncio.Event()
         self._unconfirmed: list[Callable[[], None]] = []
+        self._confirms_at: asyncio.TimerHandle | None = None
         self._proof: asyncio.Event | None = None  # of the next commit: one for all, however many ask and give up
         self._tokens = itertools.count(1)
         self._callers: dict[int, asyncio.Future[str]] = {}
@@ -200,7 +201,7 @@ class Driver:
         """Call ``then`` after a commit that begins after now and finds this controller still leading, if it does."""
         if not self._unconfirmed:
             soon_s = self.reactor.policies.leases.heartbeat_s / CONFIRMS_A_BEAT
-            self._loop.call_later(min(soon_s, CONFIRM_WITHIN_S), self._wake.set)
+            self._confirms_at = self._loop.call_later(min(soon_s, CONFIRM_WITHIN_S), self._wake.set)
         if len(self._unconfirmed) < MAX_UNCONFIRMED:
             self._unconfirmed.append(then)
 
@@ -274,6 +275,9 @@ class Driver:
             self._wake.clear()
             taken, self._pending = self._pending, []
             confirming, self._unconfirmed, self._proof = self._unconfirmed, [], None
+            if self._confirms_at is not None:  # else each commit that comes before it leads to one more
+                self._confirms_at.cancel()
+                self._confirms_at = None
             batch = [decision for decision, _ in taken]
             records = [record for _, made in taken for record in made]
             self._dirty.update(record.entity for record in records)
