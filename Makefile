@@ -6,7 +6,7 @@ SOURCES := $(shell find client controller agent proto build_hooks -type f -not -
 # Without compiled tests and modules each run takes a quarter of a minute more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: advisories bench check clean compiled contracts crash demo demo-ha docs frameworks frameworks-packages fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs sim-site takeovers test test-cgroups test-machines test-slow types web words
+.PHONY: advisories bench check clean compiled contracts crash demo demo-ha docs frameworks frameworks-packages fuzz gpu gpu-wheels lint lock packages proto-lint quick setup sim sim-pairs sim-replaced sim-site takeovers test test-cgroups test-machines test-slow types web words
 setup: $(STAMP)
 
 # The versions of uv.lock. What else is installed in .venv (torch, say) stays; the stubs are made anew each time.
@@ -94,6 +94,8 @@ sim: setup
 # The same of clusters with several controllers on a database, some seconds each.
 sim-site: setup
 	$(PY) -m tests.sim.run --site --seeds $(SEEDS) --from $(FROM)
+sim-replaced: setup
+	$(PY) -m tests.sim.run --replaced --seeds $(SEEDS) --from $(FROM)
 
 # Inputs that no one thought of, to every reader of what others write: make fuzz FOR=30m FROM=0, ONLY="list filters".
 FOR ?= 5m

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tests.sim.cluster.programs import Script
 from tests.sim.faults import Weights
@@ -12,6 +13,9 @@ from tests.sim.moves import Move
 @dataclass(frozen=True)
 class Plan:
     """Everything that decides a run, but for the code. ``dice`` seeds what is drawn on the way."""
+
+    target: ClassVar[str] = "sim"
+    """Of ``make``, which draws such plans."""
 
     seed: int
     dice: int

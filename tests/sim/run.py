@@ -2,6 +2,7 @@
 
 python -m tests.sim.run --seeds 1000 --from 0      that many seeds
 python -m tests.sim.run --site --seeds 100         of sites with several controllers on a database
+python -m tests.sim.run --replaced --seeds 100     of sites whose gang is placed anew while its old leader may live
 python -m tests.sim.run --pairs                    every pair of crashes of every story: some minutes
 """
 
@@ -22,6 +23,7 @@ from tests.sim.coverage import FAULTS, TRANSITIONS
 from tests.sim.engine import Violation
 from tests.sim.plan import Plan
 from tests.sim.several import plan as site_plan
+from tests.sim.several import replacement
 from tests.sim.several.plan import SitePlan
 from tests.sim.several.world import Site
 from tests.sim.shrink import shrink
@@ -55,7 +57,7 @@ def report(plan: Plan, problem: Exception) -> str:
     smaller = shrink(plan, lambda other: kind(attempt(other)[1]) == kind(problem))
     world, again = attempt(smaller)
     story = prose.tell(world, again or problem)
-    again_by = f"make {'sim-site' if isinstance(plan, SitePlan) else 'sim'} SEEDS=1 FROM={plan.seed}"
+    again_by = f"make {plan.target} SEEDS=1 FROM={plan.seed}"
     return f"seed {plan.seed} fails: {problem}\n\n{story}\n\nrepeat it with: {again_by}\n"
 
 
@@ -117,9 +119,10 @@ def main() -> int:
     parser.add_argument("--keep-going", action="store_true", help="one line for each failure, and on to the next")
     parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--site", action="store_true", help="several controllers on a database")
+    parser.add_argument("--replaced", action="store_true", help="several controllers, and a gang that leaves a host")
     args = parser.parse_args()
     logging.disable()  # controllers of a site write their own
-    draw = site_plan.draw if args.site else generator.draw
+    draw = replacement.draw if args.replaced else site_plan.draw if args.site else generator.draw
     failed = all_pairs() if args.pairs else seeds(args.first, args.seeds, keep_going=args.keep_going, draw=draw)
     return 1 if failed else 0
 

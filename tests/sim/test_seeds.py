@@ -13,6 +13,8 @@ from tests.sim import generator, run
 from tests.sim.moves import OfHost
 from tests.sim.plan import Plan
 from tests.sim.several import plan as site_plan
+from tests.sim.several import replacement
+from tests.sim.several.bugs import SEVERAL
 
 FOUND = {
     12: "messages that lay in a frozen controller's sockets",
@@ -79,6 +81,20 @@ def test_seed_of_several_controllers_keeps_every_invariant(seed: int) -> None:
     _, problem = run.attempt(plan)
     if problem is not None:
         pytest.fail(run.report(plan, problem), pytrace=False)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_gang_that_leaves_a_host_runs_in_one_generation_at_a_time(seed: int) -> None:
+    _, problem = run.attempt(replacement.draw(seed))
+    if problem is not None:
+        pytest.fail(run.report(replacement.draw(seed), problem), pytrace=False)
+
+
+def test_a_controller_that_answers_without_its_database_is_found_by_one_of_two_such_tries() -> None:
+    _, answers_unconfirmed = SEVERAL["acks unconfirmed"]
+    with answers_unconfirmed():
+        found = [run.attempt(replacement.draw(seed))[1] for seed in range(2)]
+    assert any(run.kind(problem) == "1 one writer" for problem in found)
 
 
 def test_fresh_seeds_keep_every_invariant(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ class Link:
     def dial(self) -> None:
         """Try to reach whoever is the controller now."""
         world, host = self.agent.host.world, self.agent.host.name
-        controller = world.reached()
+        controller = world.reached(host)
         if controller is None or not controller.life.alive or True in world.network.cuts.get(host, ()):
             self._again()
             return

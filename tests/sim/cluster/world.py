@@ -178,8 +178,8 @@ class World:
         self.seen("controller frozen")
         controller.thaw()
 
-    def reached(self) -> Controller | None:
-        """At the controller's address: while an old one lives, maybe that one."""
+    def reached(self, host: str = "") -> Controller | None:
+        """At the controller's address, by a host or a user: while an old one lives, maybe that one."""
         old = [controller for controller in self.replaced if controller.life.alive]
         if old and self.dice.random() < 0.3:
             return self.dice.choice(old)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tests.sim import generator
 from tests.sim.moves import Dies, Frozen, Submit
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 LONGEST_S = 200.0
 CUTS = ((True, True), (True, False), (False, True))
+ALONE = " reaches the leader alone"
+"""After the name of a host: the kind of a fault."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Fault:
                 site.promote(self.for_s)
             case "wall clock set":
                 site.clocks[machine].jumped += (-86400.0, -30.0, 86400.0)[self.way]
+            case kind if kind.endswith(ALONE):
+                site.reach_alone(kind.removesuffix(ALONE), machine, self.for_s)
             case _:
                 pass  # nobody is there
 
@@ -63,6 +67,8 @@ class Fault:
 @dataclass(frozen=True)
 class SitePlan(Plan):
     """Everything that decides a run."""
+
+    target: ClassVar[str] = "sim-site"
 
     controller_rates: tuple[float, ...] = (1.0, 1.0)
     faults: tuple[Fault, ...] = ()

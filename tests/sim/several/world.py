@@ -97,6 +97,8 @@ class Site(World):
         self.database_dice = random.Random(plan.dice + 2)
         self.cuts: dict[int, tuple[bool, bool]] = {}
         """By machine: whether (what it says, what the server answers) is lost."""
+        self.only: dict[str, int] = {}
+        """By host: the one machine of a controller that it reaches, where it doesn't reach all."""
         self.frozen_server = False
         self.terms: list[tuple[int, float]] = []
         """Each epoch, and when it has begun."""
@@ -176,8 +178,10 @@ class Site(World):
         if controller.life.frozen:
             controller.thaw()
 
-    def reached(self) -> Any:
+    def reached(self, host: str = "") -> Any:
         listening = [each for each in self.processes.values() if each.driver is not None and each.life.alive]
+        if host in self.only:
+            listening = [each for each in listening if each.machine == self.only[host]]
         return self.dice.choice(listening) if listening else None
 
     def answers(self) -> Any:
@@ -283,6 +287,13 @@ class Site(World):
             self.seen("cut")
             self.cuts[machine] = cut
 
+    def reach_alone(self, host: str, machine: int, for_s: float) -> None:
+        """For a while a host has no way to any controller but that of one machine."""
+        if not self.healed:
+            self.seen("cut")
+            self.only[host] = machine
+            self.engine.after(for_s, lambda: self.only.pop(host, None))
+
     def restart_server(self, for_s: float) -> None:
         """It loses its power, and is there again after a while."""
         if self.server.up:
@@ -358,6 +369,7 @@ class Site(World):
         self.tail = None
         super().heal()
         self.cuts.clear()
+        self.only.clear()
         self.frozen_server = False
         for process in list(self.processes.values()):
             self.thaw(process)
