@@ -15,6 +15,9 @@ from tests.sim.plan import Plan
 from tests.sim.several import plan as site_plan
 from tests.sim.several import replacement
 from tests.sim.several.bugs import SEVERAL
+from tests.sim.several.world import SiteOracles
+
+from holdfast_controller.shell.store.databases import postgresql_patience
 
 FOUND = {
     12: "messages that lay in a frozen controller's sockets",
@@ -90,11 +93,19 @@ def test_a_gang_that_leaves_a_host_runs_in_one_generation_at_a_time(seed: int) -
         pytest.fail(run.report(replacement.draw(seed), problem), pytrace=False)
 
 
-def test_a_controller_that_answers_without_its_database_is_found_by_one_of_two_such_tries() -> None:
+def test_two_generations_beside_a_leader_that_goes_on_without_its_database_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such a leader would have to answer its hosts unconfirmed, and to wait for its database for ever."""
     _, answers_unconfirmed = SEVERAL["acks unconfirmed"]
+    for term in ("FOR_S", "BESIDE_ANOTHER_S", "UNHEARD_S"):
+        monkeypatch.setattr(postgresql_patience, term, 1e9)
     with answers_unconfirmed():
-        found = [run.attempt(replacement.draw(seed))[1] for seed in range(2)]
-    assert any(run.kind(problem) == "1 one writer" for problem in found)
+        _, problem = run.attempt(replacement.draw(1))
+        assert run.kind(problem) == "1 one writer"
+        monkeypatch.setattr(SiteOracles, "on_confirmed", lambda *_: None)
+        _, problem = run.attempt(replacement.draw(1))
+        assert run.kind(problem) == "3 no overlap"
 
 
 def test_fresh_seeds_keep_every_invariant(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,8 @@ LASTS_S = 260.0
 """A start, a fault, a lease of 60 s, the start elsewhere, and the return of the host."""
 FAULT_S = 25.0
 LEADER_FAULTS = (
-    *("cut from the database", "cut from the database", "stopped", "paused", "killed", "resigns"),
+    *("cut from the database", "cut from the database", "cut from the database"),
+    *("stopped", "paused", "killed", "resigns"),
     *("database stands still", "promoted"),
 )
 
@@ -60,11 +61,11 @@ def draw(seed: int) -> ReplacementPlan:
     )
     host = f"host-{dice.randrange(workers)}"
     at_s = FAULT_S + dice.uniform(0.0, 5.0)
-    for_s = dice.choice([0.5, 3.0, 8.0, 30.0, 70.0, 120.0]) * dice.uniform(0.7, 1.3)
+    for_s = dice.choice([0.5, 5.0, 30.0, 90.0, 120.0, 150.0]) * dice.uniform(0.7, 1.3)
     faults = [Fault(at_s, dice.choice(LEADER_FAULTS), for_s, way=dice.randrange(len(CUTS)))]
     moves: list[Move] = [Submit(1.0, "gang", gang, LASTS_S)]
-    lost_s, gone_s = at_s + dice.uniform(-70.0, 6.0), dice.uniform(75.0, 160.0)
-    if dice.random() < 0.6:
+    lost_s, gone_s = at_s + dice.uniform(-70.0, 6.0), dice.uniform(90.0, 180.0)
+    if dice.random() < 0.7:
         faults.append(Fault(max(lost_s, at_s - 3.0), f"{host} reaches the leader alone", gone_s))
     else:
         up, down = dice.choice(CUTS)
