@@ -119,7 +119,9 @@ def main() -> int:
     parser.add_argument("--keep-going", action="store_true", help="one line for each failure, and on to the next")
     parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--site", action="store_true", help="several controllers on a database")
-    parser.add_argument("--replaced", action="store_true", help="several controllers, and a gang that leaves a host")
+    parser.add_argument(
+        "--replaced", action="store_true", help="several controllers, and a gang that leaves a host"
+    )
     args = parser.parse_args()
     logging.disable()  # controllers of a site write their own
     draw = replacement.draw if args.replaced else site_plan.draw if args.site else generator.draw

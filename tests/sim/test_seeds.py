@@ -15,7 +15,7 @@ from tests.sim.plan import Plan
 from tests.sim.several import plan as site_plan
 from tests.sim.several import replacement
 from tests.sim.several.bugs import SEVERAL
-from tests.sim.several.world import SiteOracles
+from tests.sim.several.oracles import SiteOracles
 
 from holdfast_controller.shell.store.databases import postgresql_patience
 

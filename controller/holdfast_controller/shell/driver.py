@@ -275,9 +275,8 @@ class Driver:
             self._wake.clear()
             taken, self._pending = self._pending, []
             confirming, self._unconfirmed, self._proof = self._unconfirmed, [], None
-            if self._confirms_at is not None:  # else each commit that comes before it leads to one more
-                self._confirms_at.cancel()
-                self._confirms_at = None
+            if self._confirms_at is not None:
+                self._confirms_at.cancel()  # else each commit that comes before it leads to one more
             batch = [decision for decision, _ in taken]
             records = [record for _, made in taken for record in made]
             self._dirty.update(record.entity for record in records)
@@ -329,13 +328,11 @@ class Driver:
     def _perform(self, action: act.Action) -> None:
         match action:
             case act.Reply(token, subject):
-                caller = self._callers.get(token)
                 hit("controller.reply.before")
-                if caller is not None and not caller.done():
+                if (caller := self._callers.get(token)) is not None and not caller.done():
                     caller.set_result(subject)
             case act.Refuse(token, error):
-                caller = self._callers.get(token)
-                if caller is not None and not caller.done():
+                if (caller := self._callers.get(token)) is not None and not caller.done():
                     caller.set_exception(error)
             case act.Note(event, fields):
                 log.warning(event, **dict(fields))
@@ -359,8 +356,7 @@ class Driver:
                 | act.AckExit()
                 | act.CloseSession()
             ):
-                outbox = self._outboxes.get((action.host, action.session))
-                if outbox is not None:
+                if (outbox := self._outboxes.get((action.host, action.session))) is not None:
                     outbox(action)
             case _:
                 assert_never(action)

@@ -1,4 +1,4 @@
-"""Tries at two generations of one gang: its work is placed on other hosts while a controller of the past may keep it alive.
+"""Tries at two generations of one gang: it is placed anew while a controller of the past may keep its old work alive.
 
 Each plan has a gang with ``STOP_AND_REPLACE``, one of whose hosts reaches only the controller that leads now, or none,
 one way or both; and around that time this controller is cut from its database, stopped, killed or told to end, its
@@ -71,7 +71,9 @@ def draw(seed: int) -> ReplacementPlan:
         up, down = dice.choice(CUTS)
         moves.append(Cut(max(lost_s, 8.0), (host,), up, down, gone_s, peers=dice.random() < 0.5))
     if dice.random() < 0.3:  # the one that took over is disturbed as well
-        faults.append(Fault(at_s + dice.uniform(2.0, 80.0), dice.choice(LEADER_FAULTS), for_s, way=dice.randrange(3)))
+        faults.append(
+            Fault(at_s + dice.uniform(2.0, 80.0), dice.choice(LEADER_FAULTS), for_s, way=dice.randrange(3))
+        )
     ordered = tuple(sorted(faults, key=lambda fault: fault.at_s))
     return ReplacementPlan(
         seed,
