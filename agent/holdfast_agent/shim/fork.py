@@ -8,6 +8,7 @@ from holdfast_agent.shim import error_file
 from holdfast_agent.shim.failpoints import hit
 from holdfast_agent.shim.generation import Rank
 from holdfast_agent.shim.launch import spawn
+from holdfast_agent.shim.process_setup import hold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def fork(
     generation: Generation, plans: list[Plan], identity: Identity, null: int, failures: int, release: Release | None
 ) -> None:
     """Start all ranks and record each; what can't be forked is recorded as not started."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, (signal.SIGTERM,))
+    hold(signal.SIGTERM)
     pids: list[tuple[Plan, int]] = []
     generation.forking()
 
@@ -42,7 +43,7 @@ def fork(
         for plan, pid in pids:
             if plan.binding and plan.rank in release.parked:
                 plan.binding.give(pid, plan.files[1])
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    hold()
     hit("shim.fork.after")
     for plan, pid in pids:
         words = plan.stdout if plan.terminal else plan.stderr  # on a terminal both are one

@@ -14,6 +14,7 @@ import resource
 import signal
 
 from holdfast_agent.shim import build_locks, capabilities, secret_files, terminal, torch_names
+from holdfast_agent.shim.process_setup import die_of, hold
 from holdfast_agent.shim.processes import printable, read_small
 from holdfast_agent.shim.walls.binding import Binding
 
@@ -144,8 +145,8 @@ def become(plan: Plan, identity: Identity, generation: Generation, null: int, fa
             terminal.take(plan.terminal.slave)
         else:
             os.setpgid(0, 0)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the others go back to it by themselves, in exec
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        die_of(signal.SIGTERM)  # the others go back to it by themselves, in exec
+        hold()
         for target, fd in enumerate([plan.terminal.slave] * 3 if plan.terminal else (null, *plan.files)):
             os.dup2(fd, target)
         if identity.oom_adjusted:
