@@ -8,6 +8,7 @@ import datetime
 import io
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -121,6 +122,7 @@ def _show_all(by: str, since: float | None, until: float | None, output: str) ->
         dump(json_view.goodput_sums(by, found), "json")
         return
     if output == "csv":
+        say(*_missing(found), err=True)
         of_owners = by == "owner"
         if by == "host":
             say_text(_host_csv(found))
@@ -148,12 +150,16 @@ def _show_all(by: str, since: float | None, until: float | None, output: str) ->
         days = "in these days" if since is not None or until is not None else "of the last 90 days"
         say("", f"Failures of hosts {days}, with intervals that hold the true mean 95 times in 100:")
         write(reliability.COLUMNS, reliability.rows(found.hosts))
+    say(*_missing(found))
+
+
+def _missing(found: cluster_pb2.SumGoodputResponse) -> Iterator[str]:
+    """Why the sums are less than what was asked for, a sentence each."""
     if found.HasField("complete_since"):
-        say(
-            f"Time before {found.complete_since.ToJsonString()} is not in it: the ledger began then, with an upgrade."
-        )
+        began = found.complete_since.ToJsonString()
+        yield f"Time before {began} is not in it: the ledger began then, with an upgrade."
     if found.truncated:
-        say("There is more: ask for fewer days.")
+        yield "There is more: ask for fewer days."
 
 
 def _host_csv(found: cluster_pb2.SumGoodputResponse) -> str:

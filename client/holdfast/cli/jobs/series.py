@@ -80,6 +80,7 @@ def series(
         dump([json_view.series(page) for page in pages], "json")
     elif output == "csv":
         say_text(_csv(pages))
+        say(*(one_line(page.problem) for page in pages[-1:] if page.problem), err=True)
     else:
         say(*page_lines(job_id, pages))
 
