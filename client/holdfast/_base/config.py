@@ -139,7 +139,7 @@ def _convert(value: Any, hint: Any, where: str, path: Path) -> Any:
     if hint is Path:
         if not isinstance(value, str):
             raise ConfigError(f"{where} must be a path in quotes.")
-        return path.parent / Path(value).expanduser()
+        return path.parent.absolute() / Path(value).expanduser()  # a daemon's children are elsewhere
     if hint is float:
         try:
             return duration_s(value)

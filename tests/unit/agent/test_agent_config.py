@@ -33,6 +33,15 @@ def test_without_tables_there_are_modest_checks_no_hooks_and_no_labels(tmp_path:
     assert (loaded.checks, loaded.hooks, loaded.labels) == (Minimums(), Hooks(), {})
 
 
+def test_paths_of_a_file_that_is_named_from_here_hold_for_who_is_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(tmp_path, "")
+    monkeypatch.chdir(tmp_path)
+    loaded = config.load(Path("agent.toml"))
+    assert (loaded.state_dir, loaded.log_dir) == (tmp_path / "state", tmp_path / "logs")
+
+
 def test_tables_are_read(tmp_path: Path) -> None:
     loaded = load(
         tmp_path,
