@@ -10,6 +10,9 @@ driver says of a GPU's memory and of its need for a reset. It outlasts its signs
 - the driver has asked for a reset and no longer does;
 - the driver did not list the GPU and lists it again; no row remapping is pending any more.
 
+To divide a GPU into MIG instances, in another way or no more, is no repair: what is listed of it from then on has its
+faults.
+
 A fault that is reported again counts up, at most once a minute, so that the controller can tell a new occurrence from
 the one that an admin has cleared.
 """
@@ -101,7 +104,7 @@ class GpuFaults:
 
         ``enumerations`` names, by UUID, the driver's present acquaintance with a device; empty where it is unknown.
         """
-        before = (dict(self.faulty), dict(self.repaired))
+        before, former = (dict(self.faulty), dict(self.repaired)), self.known.keys()
         self.known = {gpu.uuid: gpu for gpu in gpus}
         self.enumerations = dict(enumerations)
         conditions = {each.uuid: each for each in reading.conditions}
@@ -110,6 +113,7 @@ class GpuFaults:
             if found.gpu.index < 0 and uuid in self.known:  # heard of before it was ever read
                 known = replace(found, gpu=self.known[uuid], enumeration=self.enumerations.get(uuid, ""))
                 self.faulty[uuid] = known
+        self._hand_on([gpu for uuid, gpu in self.known.items() if uuid not in former and uuid not in self.faulty])
         for uuid in list(self.faulty):
             self._check_repair(uuid, conditions.get(uuid), listed=uuid in listed)
         for gpu in self.known.values():
@@ -135,6 +139,23 @@ class GpuFaults:
         self.repaired.pop(uuid, None)
         return True
 
+    def _hand_on(self, fresh: Iterable[Gpu]) -> None:
+        """Give GPUs and instances that are newly listed the faults of the same device, unless it was repaired since."""
+        had = list(self.faulty.items())
+        for gpu in fresh:
+            now = self.enumerations.get(gpu.uuid, "")
+            faults: dict[str, Fault] = {}
+            for uuid, found in had:
+                if _device(found.gpu) != _device(gpu):
+                    continue
+                if uuid not in self.known:
+                    self.faulty.pop(uuid, None)
+                if not now or found.enumeration in ("", now):
+                    faults |= {fault.cause: fault for fault in found.faults if fault.cause not in faults}
+            if faults:
+                self.faulty[gpu.uuid] = FaultyGpu(gpu, now, tuple(faults.values()))
+                self.repaired.pop(gpu.uuid, None)
+
     def _check_repair(self, uuid: str, condition: Condition | None, *, listed: bool) -> None:
         found = self.faulty[uuid]
         causes = {fault.cause for fault in found.faults}
@@ -155,6 +176,11 @@ class GpuFaults:
         if left:
             self.faulty[uuid] = replace(found, faults=left)
         self.repaired[uuid] = why
+
+
+def _device(gpu: Gpu) -> str:
+    """UUID of the GPU that it is, or is a part of."""
+    return gpu.parent or gpu.uuid
 
 
 def stated_faults(gpu: Gpu, condition: Condition | None) -> Iterable[tuple[str, Repair]]:

@@ -161,3 +161,52 @@ def test_xid_heard_before_the_first_reading_belongs_to_the_gpu_that_it_then_find
     found.take((A, B), WELL, SAME, 6.0)
     assert causes(found)
     assert (found.faulty["GPU-a"].gpu, found.faulty["GPU-a"].enumeration) == (A, "1/2")
+
+
+# -- a GPU that is divided
+
+
+MIG_1 = Gpu("MIG-1", 1, "H100 MIG 3g.40gb", 40, bus_id=B.bus_id, parent="GPU-b")
+MIG_2 = replace(MIG_1, uuid="MIG-2")
+
+
+def look(found: GpuFaults, *gpus: Gpu, enumeration: str = "1/3", now: float = 20.0) -> bool:
+    """Take a reading of these."""
+    return found.take(gpus, Reading(gpus), {gpu.uuid: enumeration for gpu in gpus}, now)
+
+
+def after(*gpus: Gpu, restarted: bool = False) -> GpuFaults:
+    """The GPUs have been read, each had an Xid 48, and the agent may have been restarted since."""
+    found = GpuFaults()
+    look(found, *gpus, now=0.0)
+    found.hear([Xid(gpu.uuid, 48) for gpu in gpus], 5.0)
+    return GpuFaults(dict(found.faulty)) if restarted else found
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("before", [(B,), (MIG_1,), (MIG_1, MIG_2)])
+@pytest.mark.parametrize("afterwards", [(B,), (MIG_1, replace(MIG_1, uuid="MIG-3"))])
+def test_dividing_a_faulty_gpu_in_another_way_is_no_repair(
+    before: tuple[Gpu, ...], afterwards: tuple[Gpu, ...], restarted: bool
+) -> None:
+    found = after(*before, restarted=restarted)
+    look(found, *afterwards)
+    assert {gpu.uuid: causes(found, gpu.uuid) for gpu in afterwards} == {
+        gpu.uuid: ["Xid 48 (double-bit memory error)"] for gpu in afterwards
+    }
+    assert found.faulty.keys() == {gpu.uuid for gpu in afterwards}, "none is kept of what is no more"
+    assert not look(found, *afterwards)
+    look(found, *afterwards, enumeration="1/4")
+    assert not found.faulty and found.repaired.keys() == {gpu.uuid for gpu in afterwards}
+
+
+def test_a_gpu_that_was_repaired_and_divided_between_two_looks_is_well() -> None:
+    found = after(B)
+    look(found, MIG_1, MIG_2, enumeration="1/4")
+    assert not found.faulty
+
+
+def test_another_gpu_that_is_divided_has_no_part_in_a_fault() -> None:
+    found = after(A)
+    look(found, A, MIG_1)
+    assert found.faulty.keys() == {"GPU-a"}
