@@ -26,14 +26,12 @@ def root_problem(facts: HostFacts, *, root_allowed: bool) -> str:
 def problem(
     assignment: Assignment, facts: HostFacts, *, root_allowed: bool, code: PreparedCode | None = None
 ) -> str:
-    """Why the worker can't run here; empty where it can. May block on a dead file server."""
+    """Why the job's program can't run here; empty where it can. May block on a dead file server."""
     launch = assignment.launch
     if launch is None:
         return f"{facts.name}: the assignment says nothing about what to run."
     if refusal := root_problem(facts, root_allowed=root_allowed):
         return refusal
-    if unknown := [uuid for uuid in launch.gpus if uuid not in facts.gpu_names]:
-        return f"{facts.name}: the GPU {unknown[0]} is not there."
     if unreadable := secret_files.unreadable(launch, facts):
         return unreadable
     if launch.task.image:

@@ -118,6 +118,11 @@ class TestGpus:
         await controller.assign(assignment("PREPARE", TRUE, gpus=ZERO))
         await controller.state("PREPARED")
 
+    async def test_a_gpu_that_is_gone_is_the_hosts_fault(self, agent: Agent, controller: Controller) -> None:
+        report = await refused(controller, gpus=("MIG-1",))
+        assert report.host_fault
+        assert report.message == f"{HOST}: the GPU MIG-1 is not there."
+
     async def test_another_workers_gpu_may_be_in_use(
         self, agent: Agent, controller: Controller, fake_nvml: FakeNvml
     ) -> None:
