@@ -104,16 +104,18 @@ fail can keep even their process: [restarts in process](in-process.md).
 
 | left out of the preparation, or the start is cold | why |
 |---|---|
-| a package that starts a thread or a process when it is imported, opens a socket or pipe, or initialises CUDA\
- | a forked process would lack it, or share it |
+| a package that starts a thread or a process when it is imported, opens a socket or pipe, makes shared memory or a\
+ lock of `multiprocessing`, or initialises CUDA | a forked process would lack it, or share it |
 | a package that reads a variable such as `RANK` or `MASTER_PORT`, a secret, or all variables when it is imported\
  | their values are known only at the launch |
 | a package that reads a variable that the program sets first, or looks into `__main__`; a library where that is\
  `OMP_NUM_THREADS` or the like | the program has not run: set the variable in the job instead |
-| a package that imports a module that the program has in another place | it would be another module |
-| a package that leaves a file open, seeds `random`, or changes its directory, `sys.path`, the root logger, a timer or\
- what a signal does | ranks would share it, or it would come before what the program does |
-| a package that asks for its pid when it is imported | each rank has another |
+| a package that imports a module that the program has in another place, or has put something in place of in\
+ `sys.modules` | it would be another module |
+| a package that leaves a file open or a temporary one behind, seeds `random`, or changes its directory, `sys.path`,\
+ the root logger, a timer or what a signal does | ranks would share it, or it would come before what the program does |
+| a package that asks for its pid when it is imported, or for the cores that it may use where ranks are\
+ [bound](job-file.md#numabinding) | each rank has others |
 | a package that ends the process, or raises another error than ImportError, when it is imported ahead | it \
 needs its program |
 | code that is not installed as a package | it may have changed; `preload` names what is imported all the same |
@@ -135,8 +137,10 @@ hung before it did any work, every later start of the job is cold.
 - A cold generation that keeps the list differs a little: `sys.meta_path` begins with the finder that keeps it, and one
   more descriptor is open.
 - Ranks of a worker share the seed of string hashes, unless `PYTHONHASHSEED` sets it. Each seeds `random` and the global
-  generators of numpy and torch for itself; one that a package makes for its own use when it is imported is the same in
-  all of them.
+  generators of numpy and torch for itself; a generator, an id or a time that a package takes for its own use when it is
+  imported is the same in all of them. The process has begun, as `/proc` has it, when it was prepared.
+- Whatever the program changes in other modules or in Python before it imports a package (a function that it replaces, a
+  warning filter, `sys.excepthook`) it changes after that import: name such a package in `never`.
 - Each rank has imported what the first rank had, before the program's first line: `sys.modules` holds it, exit handlers
   and warning filters of packages come first, and `sys.argv[0]` of `-m` is `-m` in packages that read it when imported.
 - `gc.get_objects()` leaves out what the imports have made.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.shim.warm.warm_jobs import HOLD, Job
+from tests.integration.shim.warm.warm_jobs import HOLD, Job, package
 
 from holdfast._session.reports import RankBinding
 from holdfast_agent.shell.shims.shim_files import Intent
@@ -95,6 +95,21 @@ def test_a_rank_that_starts_warm_runs_where_its_order_says(hasty: Callable[..., 
     job.stop(1, another=True)
     _, out, err = job.run(2, warm={})[0]
     assert (out.strip(), err) == (str(CPUS[1]), "")
+
+
+@two_cpus
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_package_that_counts_cores_is_imported_ahead_where_ranks_have_no_cores_of_their_own(
+    hasty: Callable[..., Shim], bound: bool
+) -> None:
+    shim = hasty()
+    path = package(shim, "numbers_of_cores", "import os\nCORES = len(os.sched_getaffinity(0))")
+    program = "import numbers_of_cores\n" + HOLD + "print(numbers_of_cores.CORES)"
+    job = Job(shim, "-c", program, PYTHONPATH=path)
+    job.fields = {"binding": order(str(CPUS[1]))} if bound else {}
+    assert ("left out: numbers_of_cores counts its cores" in job.park()["message"]) == bound
+    job.stop(1, another=True)
+    assert job.run(2, warm={})[0][1] == f"{1 if bound else len(CPUS)}\n"
 
 
 def test_journal_of_a_generation_without_bindings_is_as_it_was(shim: Shim) -> None:

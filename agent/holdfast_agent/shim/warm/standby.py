@@ -101,6 +101,7 @@ class Standby:
             "never": warm.never,
             "varying": varying,
             "given": given,
+            "bound": any(plan.binding for plan in plans),
         }
         order["main"] = module_run(self.argv)
         order["contract"] = [prefix.decode() for prefix in CONTRACT]

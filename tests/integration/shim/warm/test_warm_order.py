@@ -40,6 +40,31 @@ def test_a_package_that_imports_what_the_program_hides_is_left_out(hasty: Callab
     assert "left out: user imports shade, of which the program has another" in each.park()["message"]
 
 
+STANDS_IN = {
+    "nothing": ("import sys\nsys.modules['shade'] = None\n", "None"),
+    "another": ("import sys, other\nsys.modules['shade'] = other\n", "other"),
+}
+
+
+@pytest.mark.parametrize("what", STANDS_IN)
+def test_a_package_that_imports_what_the_program_has_something_in_place_of_is_left_out(
+    hasty: Callable[..., Shim], what: str
+) -> None:
+    first, found = STANDS_IN[what]
+    packages = {"shade": "WHO = 'installed'", "other": "WHO = 'other'"}
+    packages["user"] = "try:\n    from shade import WHO\nexcept ImportError:\n    WHO = None"
+    each = job(hasty(), first + "import user\n" + HOLD + "print(user.WHO)", packages)
+    assert "left out: user imports shade, which the program has not imported" in each.park()["message"]
+    each.stop(1, another=True)
+    assert [out for _, out, _ in each.run(2, warm={}).values()] == [f"{found}\n"] * 2
+
+
+def test_what_the_job_names_may_import_more_than_the_program_has_yet(hasty: Callable[..., Shim]) -> None:
+    each = job(hasty(), HOLD, {"shade": ""}, later="import shade")
+    said = each.park({"preload": ["later"]})
+    assert said["ranks"] == 2 and "left out" not in said["message"], said
+
+
 # -- what the program runs, and what it only looks for
 
 
@@ -97,6 +122,8 @@ CHANGES = {
     "leaves /": "kept = open(__file__)",
     "changes its directory": "import os\nos.chdir('/')",
     "changes what random draws": "import random\nrandom.seed(0)",
+    "shares memory": "import multiprocessing\nlock = multiprocessing.Lock()",
+    "leaves a temporary": "import tempfile\nfolder = tempfile.TemporaryDirectory()",
     "changes a timer": "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_DFL)\nsignal.alarm(500)",
     "changes what a signal does": "import signal\nsignal.signal(signal.SIGTERM, print)",
     "changes sys.path": "import sys\nsys.path.insert(0, '/nowhere')",

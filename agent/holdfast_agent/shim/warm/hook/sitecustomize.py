@@ -221,16 +221,21 @@ class _WatchedMain(type(sys)):  # type: ignore[misc]
         return super().__getattribute__(name)
 
 
-class _WatchedPid:
-    """Stands in for os.getpid while modules are preloaded: each rank will have another pid than they find."""
+class _WatchedCall:
+    """Stands in for a function of os while modules are preloaded: each rank will have another answer than they get."""
 
-    def __init__(self) -> None:
-        self.real = os.getpid
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.real = getattr(os, name)
         self.asked = False
 
-    def __call__(self) -> int:
+    def __call__(self, *arguments: Any) -> Any:
         self.asked |= _asks(sys._getframe(1))
-        return self.real()
+        return self.real(*arguments)
+
+    def begin(self) -> None:
+        """Take the place of the real one."""
+        setattr(os, self.name, self)
 
     def remove(self) -> None:
         """Put the real one back wherever this one was imported to."""
@@ -238,6 +243,51 @@ class _WatchedPid:
             for name, value in list(getattr(module, "__dict__", {}).items()):
                 if value is self:
                     setattr(module, name, self.real)
+
+
+class _WatchedImports:
+    """First on sys.meta_path while modules are preloaded; finds nothing and keeps what a package imports that the
+    program has not: there another module, or none, stood in for it.
+    """
+
+    def __init__(self, known: set[str]) -> None:
+        self.known = known
+        self.others: set[str] = set()
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Keep a name."""
+        frame: Any = sys._getframe(2)
+        if name in self.known or frame.f_code.co_name != "_find_and_load_unlocked":
+            return
+        while frame and frame.f_code.co_filename.startswith("<frozen importlib"):
+            frame = frame.f_back
+        if frame and _asks(frame):
+            self.others.add(name)
+
+
+class _WatchedNames:
+    """Stands in for where tempfile draws its names from while modules are preloaded: keeps them."""
+
+    def __init__(self, tempfile: Any) -> None:
+        self.tempfile = tempfile
+        self.names = iter(tempfile._RandomNameSequence())
+        self.drawn: list[str] = []
+        tempfile._name_sequence = self
+
+    def __next__(self) -> Any:
+        self.drawn.append(next(self.names))
+        return self.drawn[-1]
+
+    def left(self) -> bool:
+        """Whether something of such a name is still there, and forget them."""
+        drawn, self.drawn = self.drawn, []
+        return bool(drawn) and any(
+            name in found for found in os.listdir(self.tempfile.gettempdir()) for name in drawn
+        )
+
+    def remove(self) -> None:
+        """Have tempfile draw names of its own again."""
+        self.tempfile._name_sequence = None
 
 
 class _Preloader:
@@ -253,7 +303,12 @@ class _Preloader:
         found = {name: place for name, place in self.learned if "." not in name and name[:1] != "="}
         self.elsewhere = {name: place for name, place in found.items() if place != _found(name)}
         self.before = before
-        self.pid = _WatchedPid()
+        counts = ("sched_getaffinity", "process_cpu_count") if order.get("bound") else ()
+        found_here = [name for name in counts if hasattr(os, name)]
+        self.pid, *self.cores = [_WatchedCall(name) for name in ("getpid", *found_here)]
+        self.imports = _WatchedImports({"mmap", *(name for name, _ in self.learned)})  # which the learner imports
+        self.temporary: _WatchedNames | None = None
+        self.shared: set[bytes] = set()
         self.homes = [os.path.dirname(os.__file__) + "/", "/site-packages/", "/dist-packages/"]
         _Watched.varying, _Watched.contract = frozenset(order["varying"]), tuple(order["contract"])
 
@@ -262,14 +317,15 @@ class _Preloader:
         for name in self.elsewhere.keys() & sys.modules.keys():
             raise _Unsafe(name, "is imported by Python itself, and the program has another")
         began = dict(os.environ)
-        self.state = _state_of_process()
+        self.state, self.shared = _state_of_process(), _shared_memory()
         defaults = [name for name in ("PYTORCH_NVML_BASED_CUDA_CHECK",) if name not in os.environ]
         for name in defaults:
             os.environ[name] = "1"  # torch asks the driver, and initialises nothing
         plain = os.environ.__class__
         for each in (os.environ, os.environb):
             each.__class__ = _Watched
-        os.getpid = self.pid
+        for call in (self.pid, *self.cores):
+            call.begin()
         main = sys.modules["__main__"]
         main.__class__ = _WatchedMain
         try:
@@ -277,6 +333,9 @@ class _Preloader:
             self.look("sitecustomize", True)
             if any(name == "random" for name, _ in self.learned):
                 self.load("random", False)  # so that it shows when the first package that imports it seeds it
+            if any(name == "tempfile" for name, _ in self.learned):
+                self.load("tempfile", False)
+                self.temporary = _WatchedNames(sys.modules["tempfile"])
             for name, _ in self.learned:
                 if name.startswith("="):
                     _Watched.preset[name[1:]] = began.get(name[1:])
@@ -292,7 +351,10 @@ class _Preloader:
                 sys.path.remove(beside)
         finally:
             main.__class__ = type(sys)
-            self.pid.remove()
+            for call in (self.pid, *self.cores):
+                call.remove()
+            if self.temporary:
+                self.temporary.remove()
             for each in (os.environ, os.environb):
                 each.__class__ = plain
             for name in defaults:
@@ -315,12 +377,19 @@ class _Preloader:
         unset: set[str] = os.environ.unset()  # type: ignore[attr-defined]
         native = sorted(each for each in unset if each.startswith(NATIVE))
         libraries = _libraries() if native else set()
+        if not wanted:
+            sys.meta_path.insert(0, self.imports)
         try:
             __import__(name)
         except ImportError:
             pass  # the program may well expect that
         except BaseException as error:  # noqa: BLE001 - also SystemExit
             raise _Unsafe(top, "raises " + type(error).__name__ + " when it is imported ahead") from None
+        finally:
+            if self.imports in sys.meta_path:
+                sys.meta_path.remove(self.imports)
+        for other in sorted(self.imports.others):
+            raise _Unsafe(top, f"imports {other}, which the program has not imported")
         is_own = _found(top).startswith(self.homes[0]) and "-packages/" not in _found(top)
         if native and not is_own and _libraries() - libraries:
             raise _Unsafe(top, f"may read {native[0]}, which the program sets before, while it is imported")
@@ -352,6 +421,8 @@ class _Preloader:
             raise _Unsafe(top, "reads " + sorted(_Watched.read)[0] + " while it is imported")
         if self.pid.asked:
             raise _Unsafe(top, "asks for its pid while it is imported")
+        if any(call.asked for call in self.cores):
+            raise _Unsafe(top, "counts its cores while it is imported")
         if _WatchedMain.asked:
             raise _Unsafe(top, f"looks for {sorted(_WatchedMain.asked)[0]} of the program while it is imported")
         for name, place in self.elsewhere.items():
@@ -374,6 +445,10 @@ class _Preloader:
                 continue
             if int(name) not in self.known and (is_file or place.startswith(SUSPECT)):
                 raise _Unsafe(top, "leaves " + place.partition(":")[0] + " open when it is imported")
+        if self.temporary and self.temporary.left():
+            raise _Unsafe(top, "leaves a temporary file or folder when it is imported")
+        if _shared_memory() - self.shared:
+            raise _Unsafe(top, "shares memory when it is imported")
         if first and (_cuda_is_initialised() or _is_in_bad_fork()):
             raise _Unsafe(top, "initialises CUDA when it is imported")
 
@@ -423,6 +498,13 @@ def _libraries() -> set[bytes]:
     with open("/proc/self/maps", "rb") as file:
         found = [line.split(None, 5)[-1].strip() for line in file.read(1 << 24).splitlines()]
     return {path for path in found if b".so" in path and not path.startswith(own)}
+
+
+def _shared_memory() -> set[bytes]:
+    """Memory that a fork would not copy, such as what a lock of multiprocessing lies in."""
+    with open("/proc/self/maps", "rb") as file:
+        kinds = ((line, line.split(b" ", 2)[1]) for line in file.read(1 << 24).splitlines() if b" " in line)
+        return {line for line, kind in kinds if kind[1:2] == b"w" and kind[3:] == b"s"}
 
 
 def _probe() -> None:
