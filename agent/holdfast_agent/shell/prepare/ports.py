@@ -13,6 +13,10 @@ class NoPortFree(Exception):
     """Every port of the range is taken."""
 
 
+class PortTaken(Exception):
+    """A port that a launched worker has to have again is another's."""
+
+
 @dataclass
 class Ports:
     """Hands out ports of ``span``, in turn, so that one just used rests as long as possible.
@@ -40,7 +44,7 @@ class Ports:
             if len(found) == count:
                 return found
         self.free(owner)
-        raise NoPortFree(f"no {count} ports of {self.span[0]}-{self.span[-1]} are free")
+        raise NoPortFree(f"no {count} ports of {self.span[0]}-{self.span[-1]} are free (agent.toml: port_range)")
 
     def hold_these(self, owner: Hashable, ports: list[int]) -> int | None:
         """Bind exactly these ports. Returns the first that is taken, None when all are held."""

@@ -32,7 +32,7 @@ from holdfast_agent.shell.packages.code import Code
 from holdfast_agent.shell.packages.failures import write_log
 from holdfast_agent.shell.packages.settings import CodeProblem
 from holdfast_agent.shell.prepare import checks, hooks
-from holdfast_agent.shell.prepare.ports import NoPortFree, Ports
+from holdfast_agent.shell.prepare.ports import NoPortFree, Ports, PortTaken
 from holdfast_agent.shell.prepare.preflight import Fitness
 from holdfast_agent.shell.shims import orphans
 from holdfast_agent.shell.shims.shims import Shims
@@ -114,10 +114,12 @@ class Preparation:
         with anyio.move_on_after(BOUND_S):
             check = partial(checks.problem, action.assignment, facts, root_allowed=self.root_allowed, code=code)
             problem = await anyio.to_thread.run_sync(check, abandon_on_cancel=True)
-            problem = problem or await self._left_by_others(action, facts)
         if problem:
             return _failed(action, problem)
-        if problem := await self._host_problem(action, facts):
+        problem = f"{facts.name}: what an earlier generation may have left was not found out within {BOUND_S:g} s."
+        with anyio.move_on_after(BOUND_S):
+            problem = await self._left_by_others(action, facts)
+        if problem := problem or await self._host_problem(action, facts):
             return _unfit(action, problem)
         if (launch := action.assignment.launch) is not None:
             await self.archive.make_directories(action.assignment.key, launch, facts.user)
@@ -285,8 +287,10 @@ class Preparation:
         except OSError as error:
             problem = f"{facts.name}: {error.filename or 'ports'}: {error.strerror}."
             return _unfit(action, problem) if error.errno in _HOST_ERRNOS else _failed(action, problem)
-        except NoPortFree as error:
+        except PortTaken as error:
             return _failed(action, f"{facts.name}: {error}.")
+        except NoPortFree as error:
+            return _unfit(action, f"{facts.name}: {error}.")
         code = self._prepared.get(desired.key) if launch.task.code is not None else None
         user = facts.user if launch.task.account else None
         shim_pid = self.shims.pid(desired.key)
@@ -299,7 +303,7 @@ class Preparation:
         if action.ports:
             taken = self.ports.hold_these(key, [port for port in action.ports if port])
             if taken is not None:
-                raise NoPortFree(f"port {taken} is taken")
+                raise PortTaken(f"port {taken} is taken")
             return action.ports[0], action.ports[1] if len(action.ports) > 1 else 0
         self.ports.free(key)
         own, *master = self.ports.hold(key, 2 if launch.first_rank == 0 else 1)

@@ -62,6 +62,13 @@ async def test_a_limit_that_is_too_low_is_the_hosts_fault(agent: Agent, controll
     assert report.message.startswith(f"{HOST}: the limit of nofile is {soft} of the {1 << 40} that it must be")
 
 
+@pytest.mark.parametrize("settings", [{"port_range": "21000-21000"}])
+async def test_a_range_without_a_free_port_is_the_hosts_fault(agent: Agent, controller: Controller) -> None:
+    report = await refused(controller)
+    assert report.host_fault
+    assert report.message == f"{HOST}: no 2 ports of 21000-21000 are free (agent.toml: port_range)."
+
+
 async def test_what_the_program_is_to_blame_for_is_its_own_fault(agent: Agent, controller: Controller) -> None:
     await controller.connected()
     await controller.assign(assignment("PREPARE", ["/no/such/program"]))
