@@ -1,5 +1,7 @@
 """The session's values to protobuf and back: the only place that knows both.
 
+A plain field that is called the same on both sides travels by itself (``Alike``); the others are named here.
+
 Decoding checks nothing but enums. What a peer may say at most is for its receiver to judge.
 """
 
@@ -13,6 +15,7 @@ from typing import Any
 
 from holdfast._base.job_file.choices import NumaBinding
 from holdfast._base.proto_values import duration, seconds, timestamp
+from holdfast._session.alike import Alike
 from holdfast._session.assignment import (
     Assignment,
     Launch,
@@ -68,36 +71,35 @@ KNOWN_GENERATIONS = 64
 """Rendezvous that are kept encoded."""
 
 
+_EXIT = Alike(Exit, job_pb2.Exit)
+_BINDING = Alike(RankBinding, job_pb2.RankBinding)
+_REPORT = Alike(WorkerReport, agent_pb2.WorkerReport)
+_ASSIGNMENT = Alike(Assignment, agent_pb2.Assignment)
+_LAUNCH = Alike(Launch, agent_pb2.Launch)
+_TASK = Alike(Task, spec_pb2.ProcessSpec)
+_CODE = Alike(PackagedCode, spec_pb2.PackagedCode)
+_SECRET = Alike(SecretVariable, spec_pb2.SecretEnvVar)
+
+
 def exit_to_proto(exit_: Exit) -> job_pb2.Exit:
     """How a rank ended, without the last lines of its output, which travel beside it."""
     return job_pb2.Exit(
-        attempt=exit_.attempt,
-        generation=exit_.generation,
-        rank=exit_.rank,
-        exit_code=exit_.exit_code,
-        signal=exit_.signal,
-        core_dumped=exit_.core_dumped,
+        **_EXIT.encode(exit_),
         reason=_REASONS.encode(exit_.reason),
-        message=exit_.message,
         end_time=timestamp(exit_.end_time) if exit_.end_time else None,
-        raised=exit_.raised,
     )
 
 
 def exit_from_proto(message: job_pb2.Exit, stderr_tail: Iterable[str] = ()) -> Exit:
     """The same again. Raises ``InvalidInput`` for an unknown reason."""
+    plain = _EXIT.decode(message)
+    if plain["raised"] is None:  # from a release that has no such field
+        plain["raised"] = raised_in(message.message)
     return Exit(
-        attempt=message.attempt,
-        generation=message.generation,
-        rank=message.rank,
+        **plain,
         reason=_REASONS.decode(message.reason),
-        exit_code=message.exit_code if message.HasField("exit_code") else None,
-        signal=message.signal if message.HasField("signal") else None,
-        core_dumped=message.core_dumped,
-        message=message.message,
         end_time=seconds(message.end_time),
         stderr_tail=tuple(stderr_tail),
-        raised=message.raised if message.HasField("raised") else raised_in(message.message),
     )
 
 
@@ -125,16 +127,7 @@ def exit_report_from_proto(message: agent_pb2.ExitReport) -> ExitReport:
 
 def binding_to_proto(binding: RankBinding | None) -> job_pb2.RankBinding | None:
     """Cores, memory and network cards of a rank, for users and for the controller."""
-    return None if binding is None else job_pb2.RankBinding(**{f: getattr(binding, f) for f in _BINDING_FIELDS})
-
-
-_BINDING_FIELDS = ("cpus", "exclusive", "memory_nodes", "nics", "note")
-"""Called the same on the wire."""
-
-
-def _binding_from_proto(message: job_pb2.RankBinding) -> RankBinding:
-    values: dict[str, Any] = {name: getattr(message, name) for name in _BINDING_FIELDS}
-    return RankBinding(**values | {"nics": tuple(message.nics)})
+    return None if binding is None else job_pb2.RankBinding(**_BINDING.encode(binding))
 
 
 def worker_report_to_proto(report: WorkerReport) -> agent_pb2.WorkerReport:
@@ -143,25 +136,15 @@ def worker_report_to_proto(report: WorkerReport) -> agent_pb2.WorkerReport:
     return agent_pb2.WorkerReport(
         job_id=report.key.job,
         worker=report.key.worker,
-        attempt=report.attempt,
-        generation=report.generation,
+        **_REPORT.encode(report),
         state=_STATES.encode(report.state),
-        port=report.port,
-        master_port=report.master_port,
-        shim_pid=report.shim_pid,
         ranks=[
             job_pb2.Rank(rank=rank, pid=pid, binding=binding_to_proto(bound.get(rank))) for rank, pid in report.pids
         ],
-        message=report.message,
-        host_fault=report.host_fault,
-        gpus=report.gpus,
         silent_peers=[
             agent_pb2.SilentPeer(worker_index=index, generation=generation)
             for index, generation in report.silent_peers
         ],
-        warm_ranks=report.warm_ranks,
-        warm=report.warm,
-        in_process_ranks=report.in_process_ranks,
     )
 
 
@@ -169,22 +152,12 @@ def worker_report_from_proto(message: agent_pb2.WorkerReport) -> WorkerReport:
     """The same again. Raises ``InvalidInput`` for an unknown state."""
     return WorkerReport(
         key=WorkerId(message.job_id, message.worker),
-        attempt=message.attempt,
-        generation=message.generation,
+        **_REPORT.decode(message),
         state=_STATES.decode(message.state),
-        port=message.port,
-        master_port=message.master_port,
-        shim_pid=message.shim_pid,
         pids=tuple(sorted((each.rank, each.pid) for each in message.ranks)),
-        message=message.message,
-        host_fault=message.host_fault,
-        gpus=tuple(message.gpus),
         silent_peers=tuple((each.worker_index, each.generation) for each in message.silent_peers),
-        warm_ranks=message.warm_ranks,
-        warm=message.warm,
-        in_process_ranks=message.in_process_ranks,
         bindings=tuple(
-            (each.rank, _binding_from_proto(each.binding))
+            (each.rank, RankBinding(**_BINDING.decode(each.binding)))
             for each in sorted(message.ranks, key=lambda each: each.rank)
             if each.HasField("binding")
         ),
@@ -194,63 +167,44 @@ def worker_report_from_proto(message: agent_pb2.WorkerReport) -> WorkerReport:
 def assignment_to_proto(assignment: Assignment) -> agent_pb2.Assignment:
     """A worker's desired state, for its agent. The values of secrets are not in it."""
     return agent_pb2.Assignment(
-        epoch=assignment.epoch,
+        **_ASSIGNMENT.encode(assignment),
         job_id=assignment.key.job,
         worker=assignment.key.worker,
-        attempt=assignment.attempt,
-        generation=assignment.generation,
         phase=_PHASES.encode(assignment.phase),
         grace_period=duration(assignment.grace_s),
         stop_reason=_REASONS.encode(assignment.stop_reason),
         launch=_launch_to_proto(assignment.launch) if assignment.launch is not None else None,
         fence=duration(assignment.fence_s) if assignment.fence_s else None,
         peer_fence=duration(assignment.peer_fence_s) if assignment.peer_fence_s else None,
-        warn_signal=assignment.warn_signal,
-        notice_signal=assignment.notice_signal,
         notice=duration(assignment.notice_s) if assignment.notice_s else None,
-        hung_ranks=assignment.hung_ranks,
     )
 
 
 def assignment_from_proto(message: agent_pb2.Assignment) -> Assignment:
     """The same again. Raises ``InvalidInput`` for an unknown phase; an unknown reason to stop is STOPPED."""
     return Assignment(
-        epoch=message.epoch,
+        **_ASSIGNMENT.decode(message),
         key=WorkerId(message.job_id, message.worker),
-        attempt=message.attempt,
-        generation=message.generation,
         phase=_PHASES.decode(message.phase),
         grace_s=seconds(message.grace_period),
         stop_reason=_REASONS.decode(message.stop_reason, ExitReason.STOPPED),
         launch=_launch_from_proto(message.launch) if message.HasField("launch") else None,
         fence_s=seconds(message.fence),
         peer_fence_s=seconds(message.peer_fence),
-        warn_signal=message.warn_signal,
-        notice_signal=message.notice_signal,
         notice_s=seconds(message.notice),
-        hung_ranks=tuple(message.hung_ranks),
     )
-
-
-_LAUNCH_FIELDS = (
-    *("first_rank", "processes", "world_size", "gpus", "restart_count", "last_end", "pool", "replica"),
-    *("worker_count", "worker_index", "cpu_count", "memory_mb", "step_pattern", "process_starts", "lacks", "owner"),
-    *("idle_below_pct", "hang_timeout_s"),
-)
-"""Called the same on the wire."""
 
 
 def _launch_to_proto(launch: Launch) -> agent_pb2.Launch:
     return agent_pb2.Launch(
+        **_LAUNCH.encode(launch),
         process=_task_to_proto(launch.task),
         image_uri=launch.task.image,
         run_as=launch.task.account,
         rendezvous=_rendezvous_to_proto(launch.rendezvous) if launch.rendezvous is not None else None,
-        output_uri=launch.output_uri,
         job_spec_json=launch.spec_json,
         warm=None if launch.warm is None else _warm_to_proto(launch.warm),
         numa_binding=_BINDINGS.encode(launch.numa_binding),
-        **{name: getattr(launch, name) for name in _LAUNCH_FIELDS},
     )
 
 
@@ -266,49 +220,37 @@ def _warm_from_proto(message: spec_pb2.WarmStart) -> WarmStart:
 
 
 def _launch_from_proto(message: agent_pb2.Launch) -> Launch:
-    values: dict[str, Any] = {name: getattr(message, name) for name in _LAUNCH_FIELDS}
-    uri = message.output_uri if message.HasField("output_uri") else output_uri_in(message.job_spec_json)
+    plain = _LAUNCH.decode(message)
+    if plain["output_uri"] is None:
+        plain["output_uri"] = output_uri_in(message.job_spec_json)
     return Launch(
+        **plain,
         task=_task_from_proto(message),
         rendezvous=_rendezvous_from_proto(message.rendezvous) if message.HasField("rendezvous") else None,
-        output_uri=uri,
         spec_json=message.job_spec_json,
         warm=_warm_from_proto(message.warm) if message.HasField("warm") else None,
         numa_binding=_BINDINGS.decode(message.numa_binding, NumaBinding.NONE),
-        **values | {"gpus": tuple(message.gpus)},
     )
 
 
 def _task_to_proto(task: Task) -> spec_pb2.ProcessSpec:
-    code = task.code
     return spec_pb2.ProcessSpec(
-        command=task.command,
-        args=task.args,
+        **_TASK.encode(task),
         env=[spec_pb2.EnvVar(name=name, value=value) for name, value in task.env],
-        working_directory=task.working_directory,
-        packaged_code=None
-        if code is None
-        else spec_pb2.PackagedCode(bundle=code.bundle, requirements=code.requirements, packages=code.packages),
-        secret_env=[spec_pb2.SecretEnvVar(name=s.name, secret=s.secret, file=s.file) for s in task.secrets],
-        terminal=task.terminal,
+        packaged_code=None if task.code is None else spec_pb2.PackagedCode(**_CODE.encode(task.code)),
+        secret_env=[spec_pb2.SecretEnvVar(**_SECRET.encode(each)) for each in task.secrets],
     )
 
 
 def _task_from_proto(launch: agent_pb2.Launch) -> Task:
     message = launch.process
-    code = message.packaged_code
     return Task(
-        command=tuple(message.command),
-        args=tuple(message.args),
+        **_TASK.decode(message),
         env=tuple((each.name, each.value) for each in message.env),
-        working_directory=message.working_directory,
         image=launch.image_uri,
-        code=PackagedCode(code.bundle, tuple(code.requirements), tuple(code.packages))
-        if message.HasField("packaged_code")
-        else None,
+        code=PackagedCode(**_CODE.decode(message.packaged_code)) if message.HasField("packaged_code") else None,
         account=launch.run_as,
-        secrets=tuple(SecretVariable(each.name, each.file, each.secret) for each in message.secret_env),
-        terminal=message.terminal,
+        secrets=tuple(SecretVariable(**_SECRET.decode(each)) for each in message.secret_env),
     )
 
 

@@ -6,9 +6,10 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from holdfast._base.printable import one_line
+from holdfast._session.alike import Alike
 from holdfast.hang.evidence import evidence_json
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import (
@@ -25,55 +26,30 @@ from holdfast.hang.pipeline.samples import State
 from holdfast.hang.pipeline.waits import Wait, WaitKind
 from holdfast.v1 import agent_pb2
 
-_RANK_FIELDS = (
-    *(
-        "rank",
-        "still_since_s",
-        "still_longest_s",
-        "last_work_s",
-        "work",
-        "helpers_s",
-        "cpu_share",
-        "switches_s",
-        "switch_share",
-    ),
-    *("wchan", "exit_code", "traced", "paused_by_us", "mount", "hardware", "broken"),
-)
 WORDS_MOST = 500
 """Characters of one text about a rank; they become sentences in a job's history."""
 _MOTIONS, _LOOKS, _KINDS = dict(Motion.__members__), dict(GpuLook.__members__), dict(WaitKind.__members__)
 _STATES = {state.value: state for state in State}
-_GPU_FIELDS = ("util_pct", "memory_util_pct", "power_w", "power_share", "links_share")
-_OUTPUT_FIELDS = (
-    *("last_progress_s", "step", "last_checkpoint_s"),
-    *("step_total", "saved_step", "resumed_step", "bar_step", "step_s"),
-    *("first_step", "first_step_s"),
-)
-_TIMES_FIELDS = tuple(field.name for field in fields(RankTimes))
-"""Called the same on the wire."""
+_REPORT = Alike(WorkerFeatures, agent_pb2.FeatureReport)
+_OUTPUT = Alike(OutputFeatures, agent_pb2.FeatureReport)
+_RANK = Alike(RankFeatures, agent_pb2.RankFeatures, but={"motion", "state"})
+_WAIT = Alike(Wait, agent_pb2.Wait, but={"kind"})
+_GPU = Alike(GpuFeatures, agent_pb2.GpuFeatures, but={"look"})
+_TIMES = Alike(RankTimes, agent_pb2.RankTimes)
+_USE = Alike(GpuUse, agent_pb2.GpuUse)
 _PHASES = frozenset({"train", "evaluate", "save"})
 
 
 def to_proto(job_id: str, generation: int, features: WorkerFeatures, sent_s: float) -> agent_pb2.FeatureReport:
     """The vector as sent at ``sent_s`` of the agent's clock."""
-    output = features.output
     return agent_pb2.FeatureReport(
         job_id=job_id,
         generation=generation,
-        worker=features.worker,
         sent_s=sent_s,
-        at_s=features.at_s,
+        **_REPORT.encode(features),
+        **_OUTPUT.encode(features.output),
         ranks=[_rank_to_proto(rank) for rank in features.ranks],
-        **{name: getattr(output, name) for name in _OUTPUT_FIELDS},
-        step_fell=output.step_fell,
-        bar_is_step=output.bar_is_step,
-        phase=output.phase,
-        checkpoint_open=output.checkpoint_open,
-        reported=output.reported,
-        began_work=output.began_work,
-        declared_idle=features.declared_idle,
-        own_world=features.own_world,
-        gpus=[agent_pb2.GpuUse(known=gpu.known, idle_since_s=gpu.idle_since_s) for gpu in features.gpus],
+        gpus=[agent_pb2.GpuUse(**_USE.encode(gpu)) for gpu in features.gpus],
     )
 
 
@@ -81,28 +57,14 @@ def _rank_to_proto(rank: RankFeatures) -> agent_pb2.RankFeatures:
     message = agent_pb2.RankFeatures(
         motion=rank.motion.name,
         state=rank.state.value if rank.state is not None else "",
-        **{name: getattr(rank, name) for name in _RANK_FIELDS},
+        **_RANK.encode(rank),
     )
     if rank.wait is not None:
-        wait = rank.wait
-        message.wait.CopyFrom(
-            agent_pb2.Wait(
-                kind=wait.kind.name,
-                what=wait.what,
-                since_s=wait.since_s,
-                place=wait.place,
-                until_s=wait.until_s,
-                at_work=wait.at_work,
-            )
-        )
+        message.wait.CopyFrom(agent_pb2.Wait(kind=rank.wait.kind.name, **_WAIT.encode(rank.wait)))
     if rank.times is not None:
-        message.times.CopyFrom(agent_pb2.RankTimes(**{name: getattr(rank.times, name) for name in _TIMES_FIELDS}))
+        message.times.CopyFrom(agent_pb2.RankTimes(**_TIMES.encode(rank.times)))
     if rank.gpu is not None:
-        message.gpu.CopyFrom(
-            agent_pb2.GpuFeatures(
-                look=rank.gpu.look.name, **{name: getattr(rank.gpu, name) for name in _GPU_FIELDS}
-            )
-        )
+        message.gpu.CopyFrom(agent_pb2.GpuFeatures(look=rank.gpu.look.name, **_GPU.encode(rank.gpu)))
     return message
 
 
@@ -114,17 +76,11 @@ def from_proto(host: str, message: agent_pb2.FeatureReport) -> WorkerFeatures:
         at_s=message.at_s,
         ranks=tuple(_rank_from_proto(rank) for rank in message.ranks),
         output=OutputFeatures(
-            **{name: _present(message, name) for name in _OUTPUT_FIELDS},
-            checkpoint_open=message.checkpoint_open,
-            reported=message.reported,
-            began_work=message.began_work if message.HasField("began_work") else None,
-            step_fell=message.step_fell,
-            bar_is_step=message.bar_is_step,
-            phase=message.phase if message.phase in _PHASES else "",
+            **_OUTPUT.decode(message) | {"phase": message.phase if message.phase in _PHASES else ""}
         ),
         declared_idle=one_line(message.declared_idle, WORDS_MOST),
         own_world=message.own_world,
-        gpus=tuple(GpuUse(gpu.known, _present(gpu, "idle_since_s")) for gpu in message.gpus),
+        gpus=tuple(GpuUse(**_USE.decode(gpu)) for gpu in message.gpus),
     )
 
 
