@@ -28,10 +28,11 @@ from holdfast_controller.__main__ import look_for_cycles
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import reactor
 from holdfast_controller.core.model.accounts.quota import Quota
-from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.clock import NEVER, Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import HostSelector
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
+from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.scheduling.queue_pass import place_queue
@@ -70,7 +71,7 @@ class Queue:
             selector = HostSelector(
                 hosts=frozenset(f"h{number * asked.reserved + n:04}" for n in range(asked.reserved))
             )
-            self.feed(ReservationAsked(0, "root", f"for-{whose}", whose, None, until, selector))
+            self.feed(ReservationAsked(0, Reservation(f"for-{whose}", whose, NEVER, until, selector)))
         while len(self.cluster.queue) < asked.jobs:
             self.submit()
 

@@ -19,7 +19,7 @@ from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.gang import Gang, Pool, Retries, Task
-from holdfast_controller.core.model.hosts.host import Gpu, Inventory
+from holdfast_controller.core.model.hosts.host import Gpu, Inventory, Maintenance
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.step import commands as st
@@ -167,7 +167,8 @@ class World(CheckedCore):
         """``start`` and ``end`` count from now."""
         self._token += 1
         begins, ends = (None if at is None else Wall(self.wall + at) for at in (start, end))
-        return self.step(st.MaintenanceAsked(self._token, "ann", host, "disk", begins, ends, drain, deadline_s))
+        plan = Maintenance(begins or NEVER, ends, "disk", "ann", drain, deadline_s)
+        return self.step(st.MaintenanceAsked(self._token, host, plan))
 
     def call_off(self, host: str) -> list[str]:
         self._token += 1

@@ -16,7 +16,7 @@ from tests.sim.faults import Weights
 from tests.sim.plan import Plan
 
 from holdfast._session.reports import ExitReason, WorkerId, decode_status
-from holdfast_agent.core.model.model import RankLaunch
+from holdfast_agent.core.model.launch import RankLaunch
 from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_controller.core.model.gang import Gang, Pool, Task

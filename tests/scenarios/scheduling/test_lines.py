@@ -22,6 +22,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Strategy, Task
 from holdfast_controller.core.model.hosts.host import Gpu, Inventory
+from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.model.schedules import JobPlan
@@ -116,7 +117,7 @@ class Play:
                     "count": 1,
                 }
                 end = Wall(self.at + 1e6 + start + 3000.0)
-                self.step(ReservationAsked(0, "root", "r", start=Wall(self.at + 1e6 + start), end=end, **what))  # type: ignore[arg-type]
+                self.step(ReservationAsked(0, Reservation("r", start=Wall(self.at + 1e6 + start), end=end, **what)))  # type: ignore[arg-type]
             case 13:
                 self.step(ReservationDeletionAsked(0, "root", "r"))
             case _ if placed:

@@ -10,10 +10,11 @@ from tests.scenarios.queue_stories import finish, job_of, placed, why
 from tests.scenarios.world import World, gang, inventory
 
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
-from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.clock import NEVER, Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Task
 from holdfast_controller.core.model.hosts.host import Inventory
 from holdfast_controller.core.model.hosts.locality import Locality
+from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.model.hosts.spares import SpareRule
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
@@ -151,8 +152,8 @@ def test_it_waits_where_the_exchanged_machine_was_its_only_one_and_says_why() ->
 def reserve(world: World, *hosts: str, gpus: int = 0) -> None:
     selector = HostSelector(hosts=frozenset(hosts))
     end, model = Wall(world.wall + 86_400.0), "H100" if gpus else ""
-    asked = ReservationAsked(1, "root", "conf", "vision", None, end, selector, gpus=gpus, gpu_type=model)
-    assert "reservation conf" in " ".join(world.step(asked))
+    made = Reservation("conf", "vision", NEVER, end, selector, gpus=gpus, gpu_type=model)
+    assert "reservation conf" in " ".join(world.step(ReservationAsked(1, made)))
 
 
 def reserved(world: World) -> list[str]:

@@ -12,8 +12,9 @@ from tests.scenarios.world import World, gang
 
 from holdfast._base.job_file.label_match import read_match
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
-from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.clock import NEVER, Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, HostSelector, Strategy
+from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
@@ -138,7 +139,7 @@ def test_hosts_reserved_for_others_are_no_hosts_of_a_pool() -> None:
     world = labelled(h1="a", h2="b", h3="b")
     until = Wall(world.wall + 7200.0)
     selector = HostSelector(labels=(("gpu", "b"),))
-    world.step(ReservationAsked(1, "ann", "demo", "vision", None, until, selector, count=1))
+    world.step(ReservationAsked(1, Reservation("demo", "vision", NEVER, until, selector, count=1)))
     world.submit("job", pools("gpu=a", "gpu=b", workers=3))
     assert "reservation demo" in why(world, "job")
     world.submit("theirs", pools("gpu=a", "gpu=b", project="vision"))

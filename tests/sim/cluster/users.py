@@ -16,6 +16,8 @@ from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.gang import Gang, HostSelector, Pool, Task
+from holdfast_controller.core.model.hosts.host import Maintenance
+from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.reservation_commands import ReservationAsked, ReservationDeletionAsked
@@ -153,7 +155,8 @@ class Users:
 
     def _plan(self, token: int, host: str, in_s: float, for_s: float, deadline_s: float | None) -> st.Input:
         start = Wall(WALL + self.world.engine.now + in_s)
-        return st.MaintenanceAsked(token, "bob", host, "new fans", start, Wall(start + for_s), True, deadline_s)
+        plan = Maintenance(start, Wall(start + for_s), "new fans", "bob", True, deadline_s)
+        return st.MaintenanceAsked(token, host, plan)
 
     def weigh(self, project: str, weight: float | None) -> None:
         """Give a project a weight in fair share, or none."""
@@ -172,7 +175,7 @@ class Users:
         self.ask(
             f"reservation {name}",
             lambda token: ReservationAsked(
-                token, "bob", name, project, start, Wall(start + for_s), HostSelector(frozenset(hosts)), count
+                token, Reservation(name, project, start, Wall(start + for_s), HostSelector(frozenset(hosts)), count)
             ),
         )
 

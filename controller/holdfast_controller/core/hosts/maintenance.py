@@ -7,6 +7,8 @@ A host that isn't well when its maintenance ends, or that was cordoned meanwhile
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle.drain import note_drained, set_timers
@@ -30,29 +32,28 @@ def on_maintenance(step: Step, asked: MaintenanceAsked) -> None:
     host = find_host(step, asked.token, asked.host)
     if host is None:
         return
-    start = step.now.wall if asked.start is None else asked.start
-    refusal = _wrong_times(step.now.wall, start, asked.end) or _overlap(host)
+    plan = replace(asked.maintenance, start=asked.maintenance.start or step.now.wall)
+    refusal = _wrong_times(step.now.wall, plan) or _overlap(host)
     if refusal is not None:
         step.do(Refuse(asked.token, refusal))
         return
-    plan = Maintenance(start, asked.end, asked.reason, asked.by, asked.drain, asked.deadline_s, asked.at_checkpoint)
     step.emit(ev.MaintenancePlanned(host=host.name, at=step.now.wall, maintenance=plan))
     if plan.drain:
         for job_id in dict.fromkeys(job.id for job, _ in on_host(step.cluster, host.name) if not job.terminal):
             step.emit(
                 ev.MaintenanceAhead(
-                    job_id=job_id, at=step.now.wall, host=host.name, start=start, reason=plan.reason
+                    job_id=job_id, at=step.now.wall, host=host.name, start=plan.start, reason=plan.reason
                 )
             )
     on_time(step, host)
     step.do(Reply(asked.token, host.name))
 
 
-def _wrong_times(now: Wall, start: Wall, end: Wall | None) -> InvalidInput | None:
+def _wrong_times(now: Wall, plan: Maintenance) -> InvalidInput | None:
     wrong = []
-    if start < now - LATE_S:
-        wrong.append(Violation("start", f"lies {now - start:.0f} s in the past", "leave it out to begin now"))
-    if end is not None and end <= max(start, now):
+    if plan.start < now - LATE_S:
+        wrong.append(Violation("start", f"lies {now - plan.start:.0f} s in the past", "leave it out to begin now"))
+    if plan.end is not None and plan.end <= max(plan.start, now):
         wrong.append(Violation("end", "is not after the start and after now", "name a later time"))
     return InvalidInput(wrong) if wrong else None
 

@@ -6,7 +6,7 @@ The times are people's, so the wall clock decides and is looked at again at leas
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast._base import identity, projects
 from holdfast._base.job_file.label_match import Condition, contradiction
@@ -50,28 +50,15 @@ def on_reservation(step: Step, asked: ReservationAsked | ReservationDeletionAske
 
 
 def _make(step: Step, asked: ReservationAsked) -> None:
-    start = step.now.wall if asked.start is None else asked.start
-    made = Reservation(
-        name=asked.name,
-        project=asked.project,
-        start=start,
-        end=asked.end,
-        selector=asked.selector,
-        count=asked.count,
-        gpus=asked.gpus,
-        gpu_type=asked.gpu_type,
-        reason=asked.reason,
-        by=asked.by,
-        made_at=step.now.wall,
-        user=asked.user,
-    )
+    wall = step.now.wall
+    made = replace(asked.reservation, start=asked.reservation.start or wall, made_at=wall)
     if wrong := _wrong(made, step.now) or _wrong_hosts(step.cluster, made):
         step.do(Refuse(asked.token, InvalidInput(wrong)))
         return
-    step.emit(ReservationMade(at=step.now.wall, reservation=made))
+    step.emit(ReservationMade(at=wall, reservation=made))
     step.capacity_freed = True
     _arm(step)
-    step.do(Reply(asked.token, asked.name))
+    step.do(Reply(asked.token, made.name))
 
 
 def _wrong(made: Reservation, now: Now) -> list[Violation]:

@@ -12,7 +12,7 @@ from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.exits import ExitReported as ExitReported
-from holdfast_controller.core.model.hosts.host import Inventory
+from holdfast_controller.core.model.hosts.host import Inventory, Maintenance
 from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.step import reservation_commands, schedule_commands, share_commands
 from holdfast_controller.core.step.access_commands import AccessCommand as AccessCommand
@@ -144,17 +144,11 @@ class FenceAsked:
 
 @dataclass(frozen=True)
 class MaintenanceAsked:
-    """An admin plans a maintenance window of a host, on the wall clock; without ``start`` it begins now."""
+    """An admin plans a maintenance window of a host, which begins now if its ``start`` is NEVER."""
 
     token: int
-    by: str
     host: str
-    reason: str
-    start: Wall | None
-    end: Wall | None
-    drain: bool
-    deadline_s: float | None = None
-    at_checkpoint: bool = False
+    maintenance: Maintenance
 
 
 @dataclass(frozen=True)

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.gang import HostSelector
+from holdfast_controller.core.model.hosts.reservations import Reservation
 
 
 @dataclass(frozen=True)
 class ReservationAsked:
-    """An admin reserves hosts for a project, a user, or a user's jobs in a project; without ``start`` from now on."""
+    """An admin reserves hosts for a project, a user, or a user's jobs in a project; ``start`` NEVER: from now on."""
 
     token: int
-    by: str
-    name: str
-    project: str
-    start: Wall | None
-    end: Wall
-    selector: HostSelector
-    count: int = 0
-    gpus: int = 0
-    gpu_type: str = ""
-    reason: str = ""
-    user: str = ""
+    reservation: Reservation
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from holdfast._base.proto_values import seconds
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.v1 import host_pb2, host_pb2_grpc
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.hosts.host import Host
+from holdfast_controller.core.model.clock import NEVER, Wall
+from holdfast_controller.core.model.hosts.host import Host, Maintenance
 from holdfast_controller.core.step.commands import (
     CordonAsked,
     DrainAsked,
@@ -142,7 +142,8 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         def command(token: int) -> CordonAsked | MaintenanceAsked:
             if start is None and end is None:
                 return CordonAsked(token, by, request.name, one_line(request.reason))
-            return MaintenanceAsked(token, by, request.name, one_line(request.reason), start, end, drain=False)
+            plan = Maintenance(start or NEVER, end, one_line(request.reason), by)
+            return MaintenanceAsked(token, request.name, plan)
 
         name = await self._driver.ask(once(by, request, command))
         return host_pb2.CordonResponse(host=await self._host(name))
@@ -168,10 +169,11 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         start, end = _window(request)
 
         def command(token: int) -> DrainAsked | MaintenanceAsked:
-            what = (token, by, request.name, one_line(request.reason))
+            reason = one_line(request.reason)
             if start is None and end is None:
-                return DrainAsked(*what, deadline_s, request.at_checkpoint)
-            return MaintenanceAsked(*what, start, end, True, deadline_s, request.at_checkpoint)
+                return DrainAsked(token, by, request.name, reason, deadline_s, request.at_checkpoint)
+            plan = Maintenance(start or NEVER, end, reason, by, True, deadline_s, request.at_checkpoint)
+            return MaintenanceAsked(token, request.name, plan)
 
         name = await self._driver.ask(once(by, request, command))
         return host_pb2.DrainResponse(host=await self._host(name))

@@ -9,8 +9,9 @@ from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import cluster_pb2
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
-from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.gang import HostSelector
+from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.scheduling.host_reservations import ReservedNow, reserved_now
 from holdfast_controller.core.step.reservation_commands import ReservationAsked, ReservationDeletionAsked
 from holdfast_controller.shell.convert.job_to_proto import timestamp
@@ -44,29 +45,27 @@ async def create_reservation(
     wanted = request.reservation
     if not wanted.HasField("end"):
         raise InvalidInput([Violation("end", "is missing", "name the time until which the hosts are reserved")])
-    start = Wall(seconds(wanted.start)) if wanted.HasField("start") else None
+    start = Wall(seconds(wanted.start)) if wanted.HasField("start") else NEVER
     try:
         match = read_match(wanted.match)
     except ValueError as error:
         raise InvalidInput([Violation("match", str(error), MATCH_FIX)]) from None
     hosts, labels = frozenset(wanted.hosts), tuple(sorted(wanted.labels.items()))
     selector = HostSelector(hosts=hosts, labels=labels, match=match)
-    name = await driver.ask(
-        lambda token: ReservationAsked(
-            token=token,
-            by=by,
-            name=wanted.name,
-            project=wanted.project,
-            start=start,
-            end=Wall(seconds(wanted.end)),
-            selector=selector,
-            count=wanted.count,
-            gpus=wanted.gpus,
-            gpu_type=wanted.gpu_type,
-            reason=wanted.reason,
-            user=wanted.user,
-        )
+    asked = Reservation(
+        name=wanted.name,
+        project=wanted.project,
+        start=start,
+        end=Wall(seconds(wanted.end)),
+        selector=selector,
+        count=wanted.count,
+        gpus=wanted.gpus,
+        gpu_type=wanted.gpu_type,
+        reason=wanted.reason,
+        by=by,
+        user=wanted.user,
     )
+    name = await driver.ask(lambda token: ReservationAsked(token, asked))
     cluster = driver.cluster
     found = reserved_now(cluster, schedulable_hosts(cluster), now())
     made = next((_to_proto(each, registry, whole=True) for each in found if each.reservation.name == name), None)

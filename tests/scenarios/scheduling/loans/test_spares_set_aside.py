@@ -7,8 +7,9 @@ from tests.scenarios.queue_stories import job_of
 from tests.scenarios.scheduling.test_own_spares import lose, stop
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.gang import HostSelector
+from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.model.hosts.spares import SpareRule
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step.reservation_commands import ReservationAsked, ReservationDeletionAsked
@@ -23,7 +24,7 @@ def loses_a_host(project: str = "", *, drained: bool = False) -> World:
     (spare,) = world.cluster.spares
     if project:
         until, named = Wall(world.wall + 36_000.0), HostSelector(hosts=frozenset({spare}))
-        world.step(ReservationAsked(0, "root", "conference", project, None, until, named))
+        world.step(ReservationAsked(0, Reservation("conference", project, NEVER, until, named)))
     if drained:
         world.maintain(spare, 600.0, 3600.0)
     lose(world, job_of(world, "job").places[1].host)

@@ -12,8 +12,9 @@ from tests.scenarios.world import World, gang
 from holdfast._base.job_file.label_match import read_match
 from holdfast.errors import InvalidInput, NotFound
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.clock import NEVER, Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang, HostSelector, Strategy
+from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.model.hosts.spares import SpareRule
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
@@ -41,9 +42,10 @@ def runs(hours: float, workers: int = 1, project: str = "others", **rules: objec
 
 def reserve(world: World, start: float | None, end: float, name: str = "conf", **what: object) -> list[str]:
     """Times are hours from now; without ``start`` from now on."""
-    begins = None if start is None else Wall(world.wall + start * HOUR)
-    fields = {"project": "vision", "selector": HostSelector(), **what}
-    return world.step(ReservationAsked(1, "root", name, start=begins, end=Wall(world.wall + end * HOUR), **fields))  # type: ignore[arg-type]
+    begins = NEVER if start is None else Wall(world.wall + start * HOUR)
+    fields: dict[str, Any] = {"project": "vision", "selector": HostSelector(), **what}
+    made = Reservation(name, start=begins, end=Wall(world.wall + end * HOUR), by="root", **fields)
+    return world.step(ReservationAsked(1, made))
 
 
 def named(*hosts: str) -> HostSelector:

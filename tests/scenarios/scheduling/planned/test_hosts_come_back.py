@@ -15,6 +15,8 @@ from tests.scenarios.world import World
 
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.gang import HostSelector, Strategy
+from holdfast_controller.core.model.hosts.host import Maintenance
+from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill
 from holdfast_controller.core.step import commands as st
@@ -95,7 +97,9 @@ def test_a_gang_that_ends_before_the_maintenance_starts_once_it_is_its_turn() ->
 def test_starts_of_others_are_projected_past_a_reservation() -> None:
     world = World(hosts=2, policies=QUIET)
     begins, ends = Wall(world.wall + HOUR), Wall(world.wall + 4 * HOUR)
-    world.step(ReservationAsked(1, "root", "talk", "vision", begins, ends, HostSelector(frozenset({"host-0"}))))
+    world.step(
+        ReservationAsked(1, Reservation("talk", "vision", begins, ends, HostSelector(frozenset({"host-0"}))))
+    )
     world.submit("gang", lasting(2, workers=2))
     assert placed(world.submit("short", lasting(1)))
     assert placed(world.submit("beside", lasting(3)))
@@ -159,7 +163,7 @@ class Maintained(Watched):
         for host in dice.sample(sorted(self.cluster.hosts), 2):
             start = dice.uniform(1_000, 40_000)
             begins, ends = (Wall(EPOCH + self.now + at) for at in (start, start + dice.uniform(600, 10_000)))
-            self.step(st.MaintenanceAsked(1, "ann", host, "disk", begins, ends, drain, 0.0))
+            self.step(st.MaintenanceAsked(1, host, Maintenance(begins, ends, "disk", "ann", drain, 0.0)))
 
 
 @pytest.mark.parametrize("drain", [True, False])

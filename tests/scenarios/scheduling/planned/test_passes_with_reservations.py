@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from tests.scenarios.world import World, gang
 
-from holdfast_controller.core.model.clock import Mono, Now, Wall
+from holdfast_controller.core.model.clock import NEVER, Mono, Now, Wall
 from holdfast_controller.core.model.gang import HostSelector
+from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.placement import Plan, Wait, plan_job
 from holdfast_controller.core.scheduling.queue_pass import place_queue
@@ -21,7 +22,7 @@ def test_a_pass_makes_no_plan_for_each_size_of_job_where_all_that_is_reserved_is
 ) -> None:
     world = World(8, Policies(secret_key=b"k"))
     selector = HostSelector(hosts=frozenset({"host-0", "host-1", "host-2"}))
-    world.step(ReservationAsked(1, "root", "conf", "vision", None, Wall(world.wall + 1e6), selector))
+    world.step(ReservationAsked(1, Reservation("conf", "vision", NEVER, Wall(world.wall + 1e6), selector)))
     for number, project in enumerate(["vision"] * 2 + ["others"] * 5):
         world.submit(f"full-{number}", gang(1, project=project))
     assert {tuple(place.host for place in world.cluster.jobs[f"full-{number}"].places) for number in range(2)} < {
