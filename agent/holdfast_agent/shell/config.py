@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from holdfast._base import config
-from holdfast._base.identity import Kind
+from holdfast._base.identity import Credential, Kind
 from holdfast._base.job_file.accounts import NAME_RULE, is_account
 from holdfast._daemon import log
 from holdfast._daemon.metrics import listener
@@ -197,7 +197,7 @@ def _check(loaded: Config, path: Path) -> None:
     _check_tables(loaded, path)
 
 
-def check_certificate(settings: Config) -> certificate.Certificate:
+def check_certificate(settings: Config) -> Credential:
     """The host's certificate. Raises ``ConfigError`` for one that can't be read, or is another's."""
     found = certificate.read(settings.cert)
     who = found.identity

@@ -1,4 +1,4 @@
-"""Identities: a URI in each certificate, ``holdfast://CLUSTER/{controller|host|user}/NAME``."""
+"""Identities: a URI in each certificate, ``holdfast://CLUSTER/{controller|host|user}/NAME``, which holds for a time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from dataclasses import dataclass
 
 from holdfast.errors import Unauthenticated
 
+BACKDATED_S = 300.0
+"""Certificates start this long before they were issued, for parties whose clocks are behind."""
+RENEW_AT = 2 / 3
+"""The share of a certificate's life after which it is renewed."""
 NAME_RULE = "letters, digits, and . _ @ -; at most 63"
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,63}")
 _URI = re.compile(r"holdfast://([A-Za-z0-9._-]{1,63})/(controller|host|user)/([A-Za-z0-9._@-]{1,63})")
@@ -31,6 +35,30 @@ class Identity:
 
     def __str__(self) -> str:
         return f"holdfast://{self.cluster}/{self.kind.value}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A party that has shown who it is, by a certificate or a sign-in, and for how long that holds; epoch seconds."""
+
+    identity: Identity
+    issued_at: float
+    ends_at: float
+
+    @property
+    def party(self) -> str:
+        """Its kind and name, such as ``user/ann``."""
+        return f"{self.identity.kind.value}/{self.identity.name}"
+
+    @property
+    def begins_at(self) -> float:
+        """Time from which its certificate is valid."""
+        return self.issued_at - BACKDATED_S
+
+    @property
+    def renew_at(self) -> float:
+        """Time to renew its certificate."""
+        return self.issued_at + RENEW_AT * (self.ends_at - self.issued_at)
 
 
 def is_name(name: str) -> bool:

@@ -8,41 +8,17 @@ from __future__ import annotations
 
 import datetime
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast._base import identity
-from holdfast._base.identity import Identity
+from holdfast._base.identity import BACKDATED_S, Credential, Identity
 from holdfast.errors import ConfigError, Unauthenticated
 
-BACKDATED_S = 300.0
-"""Certificates start this long before they were issued, for parties whose clocks are behind."""
-RENEW_AT = 2 / 3
-"""The share of a certificate's life after which it is renewed."""
 _URI_TAG = 0x86
 _SEQUENCE, _VERSION, _UTC_TIME = 0x30, 0xA0, 0x17
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """The fields of a certificate that matter here. Times are seconds since the epoch."""
-
-    identity: Identity
-    issued_at: float
-    ends_at: float
-
-    @property
-    def begins_at(self) -> float:
-        """Time from which the certificate is valid, in Unix seconds."""
-        return self.issued_at - BACKDATED_S
-
-    @property
-    def renew_at(self) -> float:
-        """Time to renew the certificate, in Unix seconds."""
-        return self.issued_at + RENEW_AT * (self.ends_at - self.issued_at)
-
-
-def read(path: Path) -> Certificate:
+def read(path: Path) -> Credential:
     """The certificate in a PEM file. Raises ``ConfigError`` that names the file."""
     try:
         text = path.read_text()
@@ -62,11 +38,11 @@ def ends_at(path: Path) -> float:
         raise ConfigError(f"Cannot read {path}: {error}.") from error
 
 
-def parse(pem: str) -> Certificate:
+def parse(pem: str) -> Credential:
     """The first certificate of a PEM text. Raises ``ValueError``, and ``Unauthenticated`` if it names no party."""
     body = _body(pem)
     begins_at, ends_at = _validity(body)
-    return Certificate(_identity(body), begins_at + BACKDATED_S, ends_at)
+    return Credential(_identity(body), begins_at + BACKDATED_S, ends_at)
 
 
 def validity(pem: str) -> tuple[float, float]:

@@ -19,9 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from holdfast._base.identity import Identity, Kind
+from holdfast._base.identity import BACKDATED_S, Identity, Kind
 from holdfast._security import certificate, server_names
-from holdfast._security.certificate import BACKDATED_S
 from holdfast._security.replacing import write as write
 from holdfast._security.tls import HOST_NAME, TlsFiles
 from holdfast.errors import ConfigError

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast._security.certificate import BACKDATED_S
+from holdfast._base.identity import BACKDATED_S
 from holdfast.doctor.findings import Finding, error, ok, unknown, warning
 
 SLOW_S = 0.25

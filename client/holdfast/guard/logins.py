@@ -9,8 +9,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast._base.identity import BACKDATED_S
 from holdfast._base.version import __version__
-from holdfast._security.certificate import BACKDATED_S
 from holdfast.errors import ConfigError, HoldfastError, Unavailable
 from holdfast.guard.allocation import hostlist
 

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast._base.cancellation import connection_handler
+from holdfast._base.identity import BACKDATED_S
 from holdfast._base.version import __version__
-from holdfast._security.certificate import BACKDATED_S
 from holdfast.errors import ConfigError, Unauthenticated, Unavailable
 from holdfast.guard.allocation import Allocation
 from holdfast.guard.lines import LINE_BYTES, Link, read_line, write_line

@@ -14,10 +14,9 @@ from tests.integration.controller.cluster import WITHIN_S, Controller, job, refu
 from tests.integration.controller.conftest import certificates, config, controller
 from tests.support.stubs import agent_stub, host_stub, job_stub
 
-from holdfast._base.identity import Identity, Kind
+from holdfast._base.identity import Credential, Identity, Kind
 from holdfast.errors import InvalidInput, TooMany
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2
-from holdfast_controller.core.access.rules import Caller
 from holdfast_controller.shell.calls import caller_limits, field_bounds
 from holdfast_controller.shell.calls.caller_limits import ConcurrencyLimits
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
@@ -66,7 +65,7 @@ async def test_each_kind_of_caller_has_a_bound_of_its_own_for_calls_and_for_stre
     held, most = ConcurrencyLimits(), caller_limits.STREAMS_MOST if streams else caller_limits.CALLS_MOST
     with contextlib.ExitStack() as places:
         for kind in Kind:
-            caller = Caller(Identity("test", kind, "x"), 0.0, 0.0)
+            caller = Credential(Identity("test", kind, "x"), 0.0, 0.0)
             for _ in range(most[kind]):
                 places.enter_context(held.permit(caller, streams=streams))
             with pytest.raises(TooMany, match=f"x has {most[kind]} "), held.permit(caller, streams=streams):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import anyio
 
+from holdfast._base.identity import Credential
 from holdfast._daemon import log
 from holdfast._security import certificate
 from holdfast._security.tls import TlsFiles
@@ -80,7 +81,7 @@ class Renewal:
                 continue
             await anyio.sleep(pause_s(present.renew_at - now, present.ends_at - now))
 
-    def _is_early(self, present: certificate.Certificate) -> bool:
+    def _is_early(self, present: Credential) -> bool:
         """Whether the certificate is refused for it isn't valid yet: a controller has issued it whose clock was ahead.
 
         Or this host's clock is behind; so it is replaced once in a while only.

@@ -9,16 +9,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from holdfast._base.identity import Credential
 from holdfast._base.rpc_status import from_rpc_error
 from holdfast._security import certificate
-from holdfast._security.certificate import Certificate
 from holdfast._security.enrolment import files, pinning, requests
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError
 from holdfast.v1 import enrolment_pb2, enrolment_pb2_grpc
 
 
-def renew(address: str, own: TlsFiles) -> Certificate:
+def renew(address: str, own: TlsFiles) -> Credential:
     """Replace the certificate by the next one, from the enrolment service at ``address``.
 
     Raises ``HoldfastError``; the certificate that is there stays then.

@@ -24,7 +24,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from holdfast._base.identity import Identity, Kind
+from holdfast._base.identity import Credential, Kind
 from holdfast._base.projects import EVERY_PROJECT
 from holdfast.errors import Denied, HoldfastError, InvalidInput, Unauthenticated, Violation
 from holdfast_controller.core.access.audit import Trail
@@ -173,20 +173,6 @@ ANSWERED_ALIKE = frozenset(
 
 
 @dataclass(frozen=True)
-class Caller:
-    """A party as its certificate shows it; wall-clock seconds."""
-
-    identity: Identity
-    issued_at: float
-    ends_at: float
-
-    @property
-    def party(self) -> str:
-        """The caller's kind and name, such as ``user/ann``."""
-        return f"{self.identity.kind.value}/{self.identity.name}"
-
-
-@dataclass(frozen=True)
 class Target:
     """The job, secret, schedule or such that a call is about; empty for other calls.
 
@@ -216,7 +202,7 @@ class Registry:
         """Whether a user of that name has a role, or has ever signed in."""
         return bool(self.grants(user)) or user in self.people.signed_in
 
-    def trail(self, caller: Caller | None) -> Trail:
+    def trail(self, caller: Credential | None) -> Trail:
         """The part of the audit log that a caller's calls are kept in."""
         if caller is None:
             return Trail.UNKNOWN
@@ -238,7 +224,7 @@ class Registry:
         return frozenset({EVERY_PROJECT}) if EVERY_PROJECT in grants else frozenset(grants)
 
 
-def refusal(registry: Registry, method: str, caller: Caller | None, target: Target) -> HoldfastError | None:
+def refusal(registry: Registry, method: str, caller: Credential | None, target: Target) -> HoldfastError | None:
     """The error that refuses the call; None when it is allowed. ``method`` is a key of ``RULES``."""
     rule = RULES.get(method)
     if rule is None:
@@ -262,7 +248,7 @@ def refusal(registry: Registry, method: str, caller: Caller | None, target: Targ
     return _user_refusal(registry, rule, who.name, target)
 
 
-def is_void(people: People, caller: Caller) -> bool:
+def is_void(people: People, caller: Credential) -> bool:
     """Whether the certificate was issued before its holder was removed."""
     until = people.void_until.get(caller.party)
     return until is not None and caller.issued_at <= until

@@ -15,20 +15,20 @@ import inspect
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import grpc
 from google.protobuf.message import Message
 
 from holdfast._base import rpc_status
-from holdfast._base.identity import Kind
+from holdfast._base.identity import Credential, Kind
 from holdfast._daemon import log
 from holdfast._daemon.metrics.series import Series
 from holdfast._security import certificate, tls
 from holdfast.errors import HoldfastError, Unauthenticated, Unavailable
 from holdfast_controller.core.access.audit import Entry
-from holdfast_controller.core.access.rules import ANSWERED_ALIKE, RULES, Caller, Registry, refusal
+from holdfast_controller.core.access.rules import ANSWERED_ALIKE, RULES, Registry, refusal
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.shell.base.audit import Audit
 from holdfast_controller.shell.calls import audit_words, bounds
@@ -62,7 +62,7 @@ class _Stream:
     """A stream that is open now."""
 
     method: str
-    caller: Caller
+    caller: Credential
     request: Any
     context: Aborts
     task: Ends
@@ -91,7 +91,7 @@ class Guard(grpc.aio.ServerInterceptor):
         return Registry(self._cluster, self._driver.cluster.people, self._driver.reactor.policies.admins)
 
     def authorise(
-        self, method: str, caller: Caller | None, request: object | None, peer: str = "", *, bounded: bool = False
+        self, method: str, caller: Credential | None, request: object, peer: str = "", *, bounded: bool = False
     ) -> None:
         """Return if ``caller`` may make the call, within bounds; else keep the refusal in the audit log and raise it.
 
@@ -108,7 +108,7 @@ class Guard(grpc.aio.ServerInterceptor):
             raise problem
 
     def _refuse(
-        self, method: str, caller: Caller | None, request: object | None, peer: str, problem: HoldfastError
+        self, method: str, caller: Credential | None, request: object, peer: str, problem: HoldfastError
     ) -> None:
         """Keep a refusal in the audit log, and count it."""
         who, call = caller.party if caller is not None else "", method.rpartition(".")[2]
@@ -117,31 +117,31 @@ class Guard(grpc.aio.ServerInterceptor):
         self._audit.refused(entry, self.registry.trail(caller))
         self._count_refusal(method, caller, code)
 
-    def _count_refusal(self, method: str, caller: Caller | None, code: str) -> None:
+    def _count_refusal(self, method: str, caller: Credential | None, code: str) -> None:
         self.rates.refused(caller)
         self.series.add(fam.RPCS, method, code)
 
     async def admit(
-        self, method: str, caller: Caller | None, request: object | None, peer: str, *, streams: bool
+        self, method: str, caller: Credential | None, request: object, peer: str, *, streams: bool
     ) -> None:
         """Return when it is the caller's turn, and it may make the call. Raises ``TooMany``, and as ``authorise``."""
         await self.rates.take_turn(caller, streams=streams)
         await self._let_in(method, caller, request, peer)
 
     async def _let_in(
-        self, method: str, caller: Caller | None, request: object | None, peer: str, *, bounded: bool = False
+        self, method: str, caller: Credential | None, request: object, peer: str, *, bounded: bool = False
     ) -> None:
         """Return if it may make the call. Raises as ``authorise``."""
         if caller is not None and caller.identity.kind is Kind.USER and not self._commits(method, caller, request):
             await self._driver.still_leading()  # no answer, and no refusal, is older than the call
         self.authorise(method, caller, request, peer, bounded=bounded)
 
-    def _commits(self, method: str, caller: Caller, request: object | None) -> bool:
+    def _commits(self, method: str, caller: Credential, request: object) -> bool:
         """Whether the call is let through and proves by a commit of its own that this controller leads."""
         rule, target = RULES.get(method), target_of(self._driver.cluster, method, request)
         return rule is not None and rule.changes and refusal(self.registry, method, caller, target) is None
 
-    def rights(self, method: str, caller: Caller | None, request: object | None) -> Hashable:
+    def rights(self, method: str, caller: Credential | None, request: object) -> Hashable:
         """Facts that decide, besides the request, what an answer shows: equal for those who may see the same of it."""
         if caller is None or caller.identity.kind is not Kind.USER:
             return caller
@@ -152,7 +152,7 @@ class Guard(grpc.aio.ServerInterceptor):
     def note(
         self,
         method: str,
-        caller: Caller | None,
+        caller: Credential | None,
         request: object,
         outcome: str,
         message: str = "",
@@ -171,7 +171,7 @@ class Guard(grpc.aio.ServerInterceptor):
     def record(
         self,
         method: str,
-        caller: Caller | None,
+        caller: Credential | None,
         request: object,
         outcome: str,
         message: str,
@@ -298,7 +298,7 @@ class Guard(grpc.aio.ServerInterceptor):
         """The call, received and let in, with its place among those of its caller; otherwise it ends here."""
         # Only now: gRPC crashes when asked for the address of a call that has ended, as a late handler would.
         peer = peer_of(context)
-        caller: Caller | None = None
+        caller: Credential | None = None
         with contextlib.ExitStack() as place:
             try:
                 caller = caller_of(context)
@@ -316,7 +316,7 @@ class Guard(grpc.aio.ServerInterceptor):
     async def _receive(
         self,
         call: Method,
-        caller: Caller | None,
+        caller: Credential | None,
         context: Context,
         place: contextlib.ExitStack,
         peer: str,
@@ -336,7 +336,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
     @contextlib.contextmanager
     def open(
-        self, method: str, caller: Caller | None, request: Any, context: Aborts, work: Ends | None = None
+        self, method: str, caller: Credential | None, request: Any, context: Aborts, work: Ends | None = None
     ) -> Iterator[None]:
         """Within, a stream is looked at again whenever its caller's rights change; ``work`` is the current task
         unless given.
@@ -355,29 +355,27 @@ class Guard(grpc.aio.ServerInterceptor):
                 del self._streams[caller.party]
 
 
-def caller_of(context: tls.Certified) -> Caller | None:
+def caller_of(context: tls.Certified) -> Credential | None:
     """The caller that a certificate names, or who is signed in; None without either.
 
     Raises ``Unauthenticated`` for a certificate without an identity.
     """
     signed_in = getattr(context, "signed_in", None)
-    if isinstance(signed_in, Caller):
+    if isinstance(signed_in, Credential):
         return signed_in
     auth = context.auth_context()
     shown = next(iter(auth.get("x509_pem_cert") or ()), None)
     if shown is None:
         return None
-    issued_at, ends_at = _dates(shown)
-    return Caller(tls.caller_in(auth), issued_at, ends_at)
+    return replace(_read(shown), identity=tls.caller_in(auth))
 
 
 @functools.lru_cache(maxsize=4096)
-def _dates(pem: bytes) -> tuple[float, float]:
+def _read(pem: bytes) -> Credential:
     try:
-        read = certificate.parse(pem.decode("ascii"))
+        return certificate.parse(pem.decode("ascii"))
     except ValueError as error:
         raise Unauthenticated(f"The certificate can't be read: {error}") from error
-    return read.issued_at, read.ends_at
 
 
 async def _cut(stream: _Stream, problem: HoldfastError) -> None:

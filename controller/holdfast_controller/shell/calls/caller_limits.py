@@ -12,9 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from holdfast._base.identity import Kind
+from holdfast._base.identity import Credential, Kind
 from holdfast.errors import TooMany
-from holdfast_controller.core.access.rules import Caller
 from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.shell.calls import slices
 
@@ -41,12 +40,12 @@ class CallRates:
         self._calls = Buckets(CALLS_BURST, CALLS_PER_S, most=10_000)
         self._delayed: Counter[str] = Counter()
 
-    def refused(self, caller: Caller | None) -> None:
+    def refused(self, caller: Credential | None) -> None:
         """Take note that a call of this caller was refused."""
         if caller is not None and caller.identity.kind is Kind.USER:
             self._calls.charge(caller.party, REFUSED_COSTS - 1, time.monotonic())
 
-    async def take_turn(self, caller: Caller | None, *, streams: bool = False) -> None:
+    async def take_turn(self, caller: Credential | None, *, streams: bool = False) -> None:
         """Return when the caller's next call may be handled. Raises ``TooMany`` where too many wait already."""
         if caller is None or caller.identity.kind is not Kind.USER:
             return
@@ -76,7 +75,7 @@ class ConcurrencyLimits:
         self._sending: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def permit(self, caller: Caller | None, *, streams: bool, sends: bool = False) -> Iterator[None]:
+    def permit(self, caller: Credential | None, *, streams: bool, sends: bool = False) -> Iterator[None]:
         """Hold a permit for one call while the block runs, and have its work count as its caller's. Raises ``TooMany``.
 
         ``streams``: it lasts; ``sends``: it does, and its caller sends messages all the time, such as an upload.

@@ -20,9 +20,8 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from holdfast._base import rpc_status
-from holdfast._base.identity import Kind
+from holdfast._base.identity import Credential, Kind
 from holdfast.errors import DeadlineExceeded, HoldfastError, InvalidInput, TooMany, Violation
-from holdfast_controller.core.access.rules import Caller
 from holdfast_controller.shell.calls import bounds
 from holdfast_controller.shell.calls.rpc import Context
 
@@ -58,7 +57,7 @@ class Method:
 class Admitted:
     """A call that was let in."""
 
-    caller: Caller | None
+    caller: Credential | None
     request: Any
     """The message, or the messages as they come."""
     peer: str
@@ -74,7 +73,7 @@ class Receiving:
         self._read_out: Counter[str] = Counter()
 
     async def one(
-        self, caller: Caller | None, context: Context, held: contextlib.ExitStack, *, streams: bool
+        self, caller: Credential | None, context: Context, held: contextlib.ExitStack, *, streams: bool
     ) -> tuple[Message, bool]:
         """The message of a call that has one, and whether it is known to be within its bounds.
 
@@ -104,7 +103,7 @@ class Receiving:
                 f" {LARGE_BYTES >> 10} KiB are in progress: wait for some to be answered.",
             ) from None
 
-    def _place(self, caller: Caller | None, what: str, most: int) -> asyncio.Semaphore:
+    def _place(self, caller: Credential | None, what: str, most: int) -> asyncio.Semaphore:
         """The places of a caller, for as long as one is taken or waited for.
 
         Callers without a certificate share none, or one could keep out all others: enrolment has its own bounds.
@@ -118,7 +117,7 @@ class Receiving:
         return found
 
     async def turn_away(
-        self, error: HoldfastError, caller: Caller | None, messages: AsyncIterator[Any] | None, context: Context
+        self, error: HoldfastError, caller: Credential | None, messages: AsyncIterator[Any] | None, context: Context
     ) -> NoReturn:
         """End a call with the error, once some of what it streams, if it does, is read."""
         party = caller.party if caller is not None else ""
@@ -133,7 +132,7 @@ class Receiving:
         raise AssertionError("abort raises") from error
 
 
-def each_bounded(messages: AsyncIterator[Any], caller: Caller | None) -> AsyncIterator[Any]:
+def each_bounded(messages: AsyncIterator[Any], caller: Credential | None) -> AsyncIterator[Any]:
     """The messages of a call that streams them, each checked as it comes."""
     return bounds.each(messages, from_host=caller is not None and caller.identity.kind is Kind.HOST)
 

@@ -14,13 +14,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from holdfast._base.identity import Identity, Kind
+from holdfast._base.identity import Credential, Identity, Kind
 from holdfast._daemon import log
 from holdfast._security import certificate, pki, server_names
 from holdfast._security.enrolment.requests import MALFORMED
 from holdfast._security.tls import TlsFiles
 from holdfast.errors import ConfigError, Denied, InvalidInput, Unauthenticated, Violation
-from holdfast_controller.core.access.rules import Caller
 from holdfast_controller.shell.base.config import CertificateConfig
 
 LOOK_AGAIN_S = 3600.0
@@ -71,7 +70,7 @@ class Authority:
         lifetime = own if lifetime_s is None else lifetime_s
         return pki.sign(self.directory, identity, key, issued_at, datetime.timedelta(seconds=lifetime))
 
-    def holder(self, pem: bytes, key: ec.EllipticCurvePublicKey, now: float) -> Caller:
+    def holder(self, pem: bytes, key: ec.EllipticCurvePublicKey, now: float) -> Credential:
         """Identity of the holder of a certificate of ours, proven by its key. Raises ``Denied`` or ``InvalidInput``."""
         try:
             shown = x509.load_pem_x509_certificate(pem)
@@ -85,7 +84,7 @@ class Authority:
         if now > read.ends_at + self.lifetimes.renew_after_end:
             ended = datetime.datetime.fromtimestamp(read.ends_at, datetime.UTC)
             raise Denied(f"The certificate has ended {ended:%Y-%m-%d %H:%M} UTC, too long ago.", fix=_JOIN)
-        return Caller(read.identity, read.issued_at, read.ends_at)
+        return read
 
     def _check_issuer(self, shown: x509.Certificate) -> None:
         """Raises ``ValueError`` unless one of the trusted CAs has issued it."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 from google.protobuf.message import Message
 
+from holdfast._base.identity import Credential
 from holdfast._base.rpc_status import code_name
 from holdfast.errors import TooMany
-from holdfast_controller.core.access.rules import Caller
 from holdfast_controller.shell.calls.audit_words import StreamWords, made
 from holdfast_controller.shell.calls.authz import Guard, caller_of
 
@@ -51,7 +51,7 @@ class CallContext:
         peer: str,
         certificate: str,
         abort: Callable[[], None] = lambda: None,
-        signed_in: Caller | None = None,
+        signed_in: Credential | None = None,
         session: str = "",
     ) -> None:
         """``uris``: the names in the verified client ``certificate``, a PEM text; ``peer``: the address alone;
@@ -160,7 +160,9 @@ class Calls:
         return await answer.response(asked.encodings)
 
     @contextlib.contextmanager
-    def _noted(self, method: str, caller: Caller | None, request: Message, context: CallContext) -> Iterator[None]:
+    def _noted(
+        self, method: str, caller: Credential | None, request: Message, context: CallContext
+    ) -> Iterator[None]:
         """Take note of how a call ends that fails within."""
         try:
             yield
@@ -208,13 +210,19 @@ class Calls:
 
     async def _admit(
         self, method: str, request: Message, context: CallContext, *, streams: bool = False
-    ) -> Caller | None:
+    ) -> Credential | None:
         caller = caller_of(context)
         await self._guard.admit(method.lstrip("/"), caller, request, context.peer(), streams=streams)
         return caller
 
     def _note(
-        self, method: str, caller: Caller | None, request: Message, context: CallContext, code: str, message: str
+        self,
+        method: str,
+        caller: Credential | None,
+        request: Message,
+        context: CallContext,
+        code: str,
+        message: str,
     ) -> None:
         self._guard.note(method.lstrip("/"), caller, request, code, message, peer=context.peer())
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from holdfast._base.identity import Identity, Kind
+from holdfast._base.identity import Credential, Identity, Kind
 from holdfast._base.printable import one_line
 from holdfast._base.rpc_status import code_name
 from holdfast._daemon import log
 from holdfast._daemon.tls_door import network_of
 from holdfast.errors import HoldfastError, TooMany, Unauthenticated, WrongState
 from holdfast_controller.core.access.audit import Entry, Trail
-from holdfast_controller.core.access.rules import Caller, is_void
+from holdfast_controller.core.access.rules import is_void
 from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.core.model.accounts.web_sessions import Codes, Session, Sessions
 from holdfast_controller.shell.base.audit import Audit
@@ -113,9 +113,9 @@ class SignedIn:
             return None
         return found
 
-    def caller(self, session: Session) -> Caller:
+    def caller(self, session: Session) -> Credential:
         """The caller that a session's requests come from."""
-        return Caller(Identity(self._cluster, Kind.USER, session.user), session.began_at, session.ends_at)
+        return Credential(Identity(self._cluster, Kind.USER, session.user), session.began_at, session.ends_at)
 
     @contextlib.contextmanager
     def request(self, session: Session, abort: Abort) -> Iterator[Session]:

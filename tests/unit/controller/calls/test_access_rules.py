@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._base.identity import Identity, Kind
+from holdfast._base.identity import Credential, Identity, Kind
 from holdfast.errors import Denied, NotFound, Unauthenticated
-from holdfast_controller.core.access.rules import RULES, Caller, Registry, Target, refusal
+from holdfast_controller.core.access.rules import RULES, Registry, Target, refusal
 from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.core.model.accounts.users import People, Role
 
@@ -17,8 +17,10 @@ DRAIN = "holdfast.v1.HostService/Drain"
 JOB = Target("train-1", "vision", "owen")
 
 
-def caller(name: str = "ann", *, issued_at: float = 100.0, cluster: str = "lab", kind: Kind = Kind.USER) -> Caller:
-    return Caller(Identity(cluster, kind, name), issued_at, issued_at + 1000)
+def caller(
+    name: str = "ann", *, issued_at: float = 100.0, cluster: str = "lab", kind: Kind = Kind.USER
+) -> Credential:
+    return Credential(Identity(cluster, kind, name), issued_at, issued_at + 1000)
 
 
 def registry(roles: dict[str, Role] | None = None, **people: object) -> Registry:

@@ -157,6 +157,7 @@ async def test_a_removed_user_is_out_at_once_and_cannot_sign_in_again(site: Site
 async def test_a_certificate_is_renewed_by_the_provider_s_word_alone(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from holdfast._base import identity
     from holdfast._security import certificate
     from holdfast._security.renewal import if_due
     from holdfast._security.tls import TlsFiles
@@ -167,7 +168,7 @@ async def test_a_certificate_is_renewed_by_the_provider_s_word_alone(
     assert (kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == ("rt-1", 0o600)
     files = TlsFiles(*(site.settings.parent / name for name in ("ca.pem", "user.pem", "user.key")))
     before, key = certificate.read(files.cert), files.key.read_bytes()
-    monkeypatch.setattr(certificate, "RENEW_AT", -1.0)
+    monkeypatch.setattr(identity, "RENEW_AT", -1.0)
     site.provider.refresh = "rt-2"
     await asyncio.to_thread(if_due, site.enrolment, files, True)
     assert site.provider.forms[-1] == {"grant_type": "refresh_token", "refresh_token": "rt-1", "client_id": CLIENT}
