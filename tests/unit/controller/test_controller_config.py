@@ -11,10 +11,11 @@ from holdfast import spec
 from holdfast._base import config, extras
 from holdfast._base.job_file.label_match import Condition
 from holdfast.errors import AddressUnavailable, ConfigError, InvalidSpec
+from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.accounts.users import GroupGrant, Role, SignInPolicy
 from holdfast_controller.core.model.hosts.locality import Locality, Segments
 from holdfast_controller.core.model.hosts.spares import SpareRule
-from holdfast_controller.shell.base.config import ControllerConfig, QuotaConfig
+from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.base.oidc_config import OidcConfig, OidcGrantConfig
 from holdfast_controller.shell.base.spares_config import SparesConfig
 from holdfast_controller.shell.base.underuse_config import UnderuseConfig
@@ -103,7 +104,7 @@ def test_run_as_is_one_of_two_words() -> None:
         ({"listen": ":70000"}, "listen is ':70000'"),
         ({"advertise": "ctl lab"}, "advertise: 'ctl lab' is no host"),
         ({"names": ("ok", "")}, "names: '' is no host"),
-        ({"quotas": {"llm": QuotaConfig(gpus=-1)}}, r"quotas\.llm\.gpus is -1"),
+        ({"quotas": {"llm": Quota(gpus=-1)}}, r"quotas\.llm\.gpus is -1"),
     ],
 )
 def test_what_makes_no_sense_is_refused_as_the_settings_are_read(changes: dict[str, Any], problem: str) -> None:
@@ -114,7 +115,7 @@ def test_what_makes_no_sense_is_refused_as_the_settings_are_read(changes: dict[s
 @pytest.mark.parametrize(
     "changes",
     [
-        {"quotas": {"Team.A": QuotaConfig(gpus=1)}},
+        {"quotas": {"Team.A": Quota(gpus=1)}},
         {"underuse": {"ml_team": UnderuseConfig()}},
         {"injection_projects": ("x" * 64,)},
     ],

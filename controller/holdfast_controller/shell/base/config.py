@@ -31,27 +31,14 @@ from holdfast_controller.shell.bundles.bundle_store import BundleConfig
 from holdfast_controller.shell.store.series.file import Limits
 
 
-@dataclass(frozen=True)
-class QuotaConfig:
-    """Keys of ``[quotas.PROJECT]`` and ``[user_quotas.NAME]``, for what their jobs may hold at once; else no limit."""
-
-    gpus: int | None = None
-    """GPUs that their jobs hold together."""
-    running_jobs: int | None = None
-    """Jobs that hold anything."""
-    waiting_jobs: int | None = None
-    """Jobs in the queue. Without it 50,000 of a project, and ``waiting_jobs_per_user`` of a user."""
-    max_priority: int | None = None
-    """Highest ``priority`` that a job may ask for: 1 to 3."""
-
-    def check(self, where: str) -> None:
-        """Raises ``ConfigError`` for a limit below 0; ``where`` is the table's name."""
-        for name in ("gpus", "running_jobs", "waiting_jobs"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ConfigError(f"{where}.{name} is {value}.", fix="Write 0 or more, or leave it out.")
-        if self.max_priority is not None and not 1 <= self.max_priority <= 3:
-            raise ConfigError(f"{where}.max_priority is {self.max_priority}.", fix="Write 1, 2 or 3.")
+def check_quota(where: str, quota: Quota) -> None:
+    """Raise ``ConfigError`` for a limit below 0; ``where`` is the table's name."""
+    for name in ("gpus", "running_jobs", "waiting_jobs"):
+        value = getattr(quota, name)
+        if value is not None and value < 0:
+            raise ConfigError(f"{where}.{name} is {value}.", fix="Write 0 or more, or leave it out.")
+    if quota.max_priority is not None and not 1 <= quota.max_priority <= 3:
+        raise ConfigError(f"{where}.max_priority is {quota.max_priority}.", fix="Write 1, 2 or 3.")
 
 
 @dataclass(frozen=True)
@@ -216,9 +203,9 @@ class ControllerConfig:
     disconnect_policy: str = "REPLACE_IF_ISOLATED"
     """Where the job doesn't say, the fate of work on a host that is cut off: KEEP, STOP_AND_REPLACE or
     REPLACE_IF_ISOLATED."""
-    quotas: dict[str, QuotaConfig] = field(default_factory=dict)
+    quotas: dict[str, Quota] = field(default_factory=dict)
     """A table for each project; the one named "*" is for projects that have none."""
-    user_quotas: dict[str, QuotaConfig] = field(default_factory=dict)
+    user_quotas: dict[str, Quota] = field(default_factory=dict)
     """A table for each user, whatever the project; the one named "*" is for users that have none."""
     underuse: dict[str, UnderuseConfig] = field(default_factory=dict)
     """A table for each project; the one named "*" is for projects that have none."""
@@ -313,9 +300,11 @@ class ControllerConfig:
                 f"{problem} it must be above 0 and at most {longest:.12g} s.",
                 fix="A host that is cut off has to have stopped its work before that is started elsewhere.",
             )
-        for key in ("quotas", "user_quotas", "underuse"):
-            for name, table in getattr(self, key).items():
-                table.check(f"{key}.{name}")
+        for name, underuse in self.underuse.items():
+            underuse.check(f"underuse.{name}")
+        for key in ("quotas", "user_quotas"):
+            for name, quota in getattr(self, key).items():
+                check_quota(f"{key}.{name}", quota)
         for key in ("quotas", "underuse", "injection_projects"):
             for project in getattr(self, key):
                 projects.check_setting(key, project)
@@ -372,12 +361,8 @@ class ControllerConfig:
 
     @property
     def limits(self) -> dict[str, Quota]:
-        """The quotas as the core takes them."""
-        tables = [*self.quotas.items(), *((USER + name, quota) for name, quota in self.user_quotas.items())]
-        return {
-            holder: Quota(quota.gpus, quota.running_jobs, quota.waiting_jobs, quota.max_priority)
-            for holder, quota in tables
-        }
+        """Its quotas by holder."""
+        return self.quotas | {USER + name: quota for name, quota in self.user_quotas.items()}
 
     @property
     def secrets_key(self) -> Path:

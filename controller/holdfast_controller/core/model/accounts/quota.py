@@ -21,16 +21,16 @@ USER = "user/"
 
 @dataclass(frozen=True)
 class Quota:
-    """Limits of a holder; None: none, but for ``waiting_jobs``, which has a default.
-
-    ``running_jobs`` counts jobs that hold anything, ``waiting_jobs`` those in the queue; ``max_priority`` is the
-    highest priority of a job.
-    """
+    """Limits of a holder, and the keys of ``[quotas.PROJECT]`` and ``[user_quotas.NAME]``; None is no limit."""
 
     gpus: int | None = None
+    """GPUs that their jobs hold together."""
     running_jobs: int | None = None
+    """Jobs that hold anything."""
     waiting_jobs: int | None = None
+    """Jobs in the queue. Without it 50,000 of a project, and ``waiting_jobs_per_user`` of a user."""
     max_priority: int | None = None
+    """Highest ``priority`` that a job may ask for: 1 to 3."""
 
 
 UNLIMITED = -1
