@@ -27,7 +27,7 @@ def clean(message: M) -> M:
         elif (entry := field.message_type) is not None and entry.GetOptions().map_entry:
             of_messages = entry.fields_by_name["value"].type == FieldDescriptor.TYPE_MESSAGE
             _clean_map(value, of_messages=of_messages)
-        elif field.is_repeated:
+        elif isinstance(field.default_value, list):  # repeated; other ways to tell depend on the release
             for each in value:
                 clean(each)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
@@ -88,3 +89,23 @@ def test_in_digests_too() -> None:
     sent = {"event": "HOST_LOST", "cluster": "c", "message": "a\nb", "leftOut": 0, "items": [item | {"since": "t"}]}
     words = in_words(json.dumps(sent))
     assert (words["title"], words["body"]) == ("cluster c: a b", "t HOST_LOST: gone OK: all is well")
+
+
+class OfProtobuf5:
+    """A message whose fields can be asked for no more than protobuf 5 knows of them."""
+
+    def __init__(self, message: Message) -> None:
+        self._message = message
+
+    def ListFields(self) -> list[tuple[SimpleNamespace, object]]:
+        known = "name", "type", "message_type", "default_value"
+        found = self._message.ListFields()
+        return [
+            (SimpleNamespace(**{each: getattr(field, each) for each in known}), value) for field, value in found
+        ]
+
+
+def test_lists_are_cleaned_with_each_release_of_protobuf_that_is_allowed() -> None:
+    hello = agent_pb2.Hello(workers=[agent_pb2.WorkerReport(message="a\x1bb")])
+    clean(OfProtobuf5(hello))  # type: ignore[type-var]
+    assert is_safe(hello.workers[0].message)
