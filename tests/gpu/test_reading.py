@@ -13,7 +13,6 @@ import anyio
 import pytest
 from tests.gpu.machine import Machine, Report
 
-from holdfast_agent.core.gpu.signals import Signals
 from holdfast_agent.core.model.gpus import Reading
 from holdfast_agent.gpu import reader
 
@@ -30,14 +29,14 @@ async def test_every_gpu_is_listed_with_its_signals_and_memory(machine: Machine,
         await source.signals()
         await anyio.sleep(1)
         signals = await source.signals()
-        assert isinstance(signals, Signals), signals
-        assert all(gpu.has_figures and not gpu.problem for gpu in signals.gpus)
+        assert isinstance(signals, tuple), signals
+        assert all(gpu.has_figures and not gpu.problem for gpu in signals)
         usage = await source.usage()
         assert isinstance(usage, tuple)
         assert [one.uuid for one in usage] == [gpu.uuid for gpu in reading.gpus]
         report.note("inventory", [f"{gpu.index} {gpu.model} {gpu.memory_bytes >> 20} MiB" for gpu in reading.gpus])
         report.note("conditions", [str(condition) for condition in reading.conditions])
-        report.note("signals", [str(gpu) for gpu in signals.gpus])
+        report.note("signals", [str(gpu) for gpu in signals])
         costs = {}
         for op in (source.inventory, source.signals, source.usage):
             took = []

@@ -26,7 +26,7 @@ import anyio
 from holdfast._base.backoff import wait_s
 from holdfast._base.codec import Format, from_plain
 from holdfast_agent.core.doctor.gpus import DriverFacts
-from holdfast_agent.core.gpu.signals import GpuSignals, Signals, Xid
+from holdfast_agent.core.gpu.signals import GpuSignals, Xid
 from holdfast_agent.core.health.gpus import GpuHealth
 from holdfast_agent.core.model.gpus import LOST, SIMULATED, Blind, Gpu, GpuUsage, Reading
 from holdfast_agent.gpu.child import Child, ChildError, HelperProcess
@@ -53,7 +53,7 @@ class GpuSource(Protocol):
     async def usage(self) -> tuple[GpuUsage, ...] | Blind:
         """Processes and memory on each device; unidentified devices are left out, so nothing is proven of them."""
 
-    async def signals(self) -> Signals | Blind:
+    async def signals(self) -> tuple[GpuSignals, ...] | Blind:
         """Activity of each device."""
 
     async def health(self) -> tuple[GpuHealth, ...] | Blind:
@@ -106,8 +106,8 @@ class NvmlSource:
     async def usage(self) -> tuple[GpuUsage, ...] | Blind:
         return await self._ask("usage", tuple[GpuUsage, ...])
 
-    async def signals(self) -> Signals | Blind:
-        return await self._ask("signals", Signals)
+    async def signals(self) -> tuple[GpuSignals, ...] | Blind:
+        return await self._ask("signals", tuple[GpuSignals, ...])
 
     async def health(self) -> tuple[GpuHealth, ...] | Blind:
         return await self._ask("health", tuple[GpuHealth, ...])
@@ -214,7 +214,7 @@ class BorrowedGpus:
     async def usage(self) -> tuple[GpuUsage, ...] | Blind:
         return await self._source.usage() if self._some else ()
 
-    async def signals(self) -> Signals | Blind:
+    async def signals(self) -> tuple[GpuSignals, ...] | Blind:
         if self._some is None:
             found = await self._source.inventory()
             if isinstance(found, Blind):
@@ -222,7 +222,7 @@ class BorrowedGpus:
             self._some = bool(found.gpus)
             if not self._some:
                 await self._source.aclose()
-        return await self._source.signals() if self._some else Signals()
+        return await self._source.signals() if self._some else ()
 
     async def health(self) -> tuple[GpuHealth, ...] | Blind:
         return ()
@@ -254,17 +254,17 @@ class SimulatedSource:
 
     async def inventory(self) -> Reading | Blind:
         said = await self.signals()  # its script may tell of errors while no worker runs
-        lost = set() if isinstance(said, Blind) else {gpu.uuid for gpu in said.gpus if gpu.lost}
+        lost = set() if isinstance(said, Blind) else {gpu.uuid for gpu in said if gpu.lost}
         gpus = tuple(replace(gpu, problem=LOST) if gpu.uuid in lost else gpu for gpu in self._gpus)
         return Reading(gpus, physical=frozenset(gpu.uuid for gpu in self._gpus))
 
     async def usage(self) -> tuple[GpuUsage, ...] | Blind:
         return tuple(GpuUsage(gpu.uuid, used_bytes=0, pids=()) for gpu in self._gpus)
 
-    async def signals(self) -> Signals | Blind:
+    async def signals(self) -> tuple[GpuSignals, ...] | Blind:
         uuids = [gpu.uuid for gpu in self._gpus]
         if self._script is None:
-            return Signals(tuple(GpuSignals(uuid) for uuid in uuids))
+            return tuple(GpuSignals(uuid) for uuid in uuids)
         try:
             signals, xids = self._script.signals(uuids)
         except BadScript as error:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast_agent.core.gpu.signals import GpuSignals, Signals, Xid
+from holdfast_agent.core.gpu.signals import GpuSignals, Xid
 
 _KEYS = frozenset(
     {
@@ -39,7 +39,7 @@ class SignalScript:
         self._links: dict[str, float] = {}
         self._xids: dict[str, int] = {}
 
-    def signals(self, uuids: Sequence[str]) -> tuple[Signals, list[Xid]]:
+    def signals(self, uuids: Sequence[str]) -> tuple[tuple[GpuSignals, ...], list[Xid]]:
         """Signals that the script states for these devices, and errors that are new. Raises ``BadScript``."""
         said = self._load()
         if isinstance(said.get("blind"), str):
@@ -56,7 +56,7 @@ class SignalScript:
                 xids += self._xid(uuid, about)
             except (TypeError, ValueError, AttributeError) as error:
                 raise BadScript(f"{self._path}: {uuid}: {error}") from error
-        return Signals(tuple(gpus)), xids
+        return tuple(gpus), xids
 
     def _load(self) -> dict[str, Any]:
         try:

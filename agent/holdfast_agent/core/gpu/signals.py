@@ -65,13 +65,6 @@ class Xid:
     """The kernel's log calls it so; NVML tells the number alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Signals:
-    """One reading of all devices."""
-
-    gpus: tuple[GpuSignals, ...] = ()
-
-
 @dataclass
 class HostGpus:
     """The newest reading, with what earlier ones have left: who has been seen, and every Xid's time."""
@@ -88,14 +81,14 @@ class HostGpus:
     # Whether another scheduler has given them to ranks: then a rank's are those alone on which it holds a context.
     borrowed: bool = False
 
-    def take(self, signals: Signals | Blind, at_s: float) -> None:
+    def take(self, signals: tuple[GpuSignals, ...] | Blind, at_s: float) -> None:
         """A new reading, or a failed one."""
         if isinstance(signals, Blind):
             self.blind = signals.reason
             return
         self.at_s, self.blind = at_s, ""
-        self.reading = {gpu.uuid: gpu for gpu in signals.gpus}
-        self.seen.update(gpu.uuid for gpu in signals.gpus if gpu.has_figures)
+        self.reading = {gpu.uuid: gpu for gpu in signals}
+        self.seen.update(gpu.uuid for gpu in signals if gpu.has_figures)
 
     def hear(self, xids: Iterable[Xid], at_s: float) -> None:
         """Errors that the driver has reported."""

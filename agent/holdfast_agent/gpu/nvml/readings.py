@@ -159,17 +159,17 @@ class _Target:
 _MISSING = object()
 
 
-def read() -> dict[str, Any]:
-    """All devices, as ``core.gpu.signals.Signals``. Raises ``LibraryFailed``."""
+def read() -> list[dict[str, Any]]:
+    """All devices, each as ``core.gpu.signals.GpuSignals``. Raises ``LibraryFailed``."""
     global _looked_at
     if not inventory.open_library():
-        return {"gpus": []}
+        return []
     now = time.monotonic()
     failing = any(target.problem for target in _targets)
     if _looked_at is None or failing or now - _looked_at > _LOOK_AGAIN_S:
         _look()
         _looked_at = now
-    return {"gpus": [target.read() for target in _targets]}
+    return [target.read() for target in _targets]
 
 
 def _look() -> None:

@@ -12,7 +12,7 @@ from holdfast._base.proto_values import timestamp
 from holdfast._daemon import log
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_agent.core.gpu.faults import GpuFaults
-from holdfast_agent.core.gpu.signals import Signals, Xid
+from holdfast_agent.core.gpu.signals import GpuSignals, Xid
 from holdfast_agent.core.model.gpus import Blind, Gpu, merge
 from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.gpus.fault_file import FaultFile
@@ -114,10 +114,10 @@ class GpuWatch:
             log.warning("gpu.xid", uuid=xid.uuid, xid=xid.number)
         self._note(changed=self.faults.hear(xids, self._wall(), again=again))
 
-    def notice_lost(self, signals: Signals | Blind) -> None:
+    def notice_lost(self, signals: tuple[GpuSignals, ...] | Blind) -> None:
         """Take a reading of activity, which shows a lost GPU sooner than the next look does."""
         if not isinstance(signals, Blind):
-            lost = [gpu.uuid for gpu in signals.gpus if gpu.lost]
+            lost = [gpu.uuid for gpu in signals if gpu.lost]
             self._note(changed=self.faults.lose(lost, self._wall()))
 
     def _note(self, *, changed: bool) -> None:

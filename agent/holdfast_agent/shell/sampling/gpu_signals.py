@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import anyio
 
 from holdfast._daemon import log
-from holdfast_agent.core.gpu.signals import HostGpus, Signals, Xid
+from holdfast_agent.core.gpu.signals import GpuSignals, HostGpus, Xid
 from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.gpu.reader import GpuSource
 
@@ -24,7 +24,7 @@ class GpuSignalWatch:
         self, source: GpuSource, wanted: Callable[[], bool], monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self.host = HostGpus()
-        self.on_read: Callable[[Signals | Blind], None] = lambda _: None
+        self.on_read: Callable[[tuple[GpuSignals, ...] | Blind], None] = lambda _: None
         self._source = source
         self._wanted = wanted
         self._monotonic = monotonic

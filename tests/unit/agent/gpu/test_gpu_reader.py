@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from holdfast._base.codec import to_plain
-from holdfast_agent.core.gpu.signals import GpuSignals, Signals
+from holdfast_agent.core.gpu.signals import GpuSignals
 from holdfast_agent.core.model.gpus import Blind, Gpu, GpuUsage, Reading
 from holdfast_agent.gpu.child import ChildError
 from holdfast_agent.gpu.reader import _ANSWERS, BorrowedGpus, NvmlSource, ReadLimits
@@ -198,7 +198,7 @@ async def test_callers_change_of_mind_ends_the_helper_but_is_no_failure() -> Non
 
 
 ONE = Reading((Gpu("GPU-1", 0, "H100", 80 << 30),))
-BUSY = Signals((GpuSignals("GPU-1", util_pct=98.0),))
+BUSY = (GpuSignals("GPU-1", util_pct=98.0),)
 USED = GpuUsage("GPU-1", used_bytes=5, pids=(7,))
 
 
@@ -214,7 +214,7 @@ async def test_of_borrowed_gpus_the_activity_alone_is_read() -> None:
 async def test_a_task_without_gpus_keeps_no_helper() -> None:
     world = World(StubChild(1))
     source = BorrowedGpus(world.source)
-    assert await source.signals() == Signals() and await source.signals() == Signals()
+    assert await source.signals() == () and await source.signals() == ()
     assert [child.killed for child in world.started] == [True]
 
 
@@ -223,4 +223,4 @@ async def test_borrowed_gpus_that_cannot_be_read_are_tried_again() -> None:
     source = BorrowedGpus(world.source)
     assert await source.signals() == Blind("it broke")
     world.now += 1.0
-    assert await source.signals() == Signals()
+    assert await source.signals() == ()

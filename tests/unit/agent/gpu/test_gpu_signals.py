@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.hang.pipeline.samples import GpuSample
-from holdfast_agent.core.gpu.signals import GpuSignals, HostGpus, RankGpus, Signals, Xid, gpus_of, used_by
+from holdfast_agent.core.gpu.signals import GpuSignals, HostGpus, RankGpus, Xid, gpus_of, used_by
 from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.gpu.reader import SimulatedSource
 
@@ -19,7 +19,7 @@ BUSY = GpuSignals(A, energy_mj=1_000_000, util_pct=97, memory_util_pct=40, pcie_
 
 def host(*readings: GpuSignals, at_s: float = 100.0) -> HostGpus:
     made = HostGpus()
-    made.take(Signals(readings), at_s)
+    made.take((readings), at_s)
     return made
 
 
@@ -30,7 +30,7 @@ def test_counters_are_added_up_as_growth() -> None:
         GpuSample(100.0, 0.0, 97, 40, 0.0, pcie_bytes=0.0, nvlink_bytes=0.0),
         False,
     )
-    known.take(Signals((replace(BUSY, energy_mj=1_700_000, pcie_bytes=150, nvlink_bytes=250),)), 105.0)
+    known.take(((replace(BUSY, energy_mj=1_700_000, pcie_bytes=150, nvlink_bytes=250),)), 105.0)
     first = gpus.sample([A], known, 105.5)
     assert first == (GpuSample(105.0, 700.0, 97, 40, 100.0, pcie_bytes=50.0, nvlink_bytes=50.0), False)
     assert gpus.sample([A], known, 107.0) == first
@@ -40,10 +40,10 @@ def test_counter_that_starts_over_and_device_that_joins_make_no_jump() -> None:
     known = host(BUSY)
     gpus = RankGpus(0.0)
     gpus.sample([A], known, 100.0)
-    known.take(Signals((replace(BUSY, energy_mj=5),)), 105.0)
+    known.take(((replace(BUSY, energy_mj=5),)), 105.0)
     sample, _ = gpus.sample([A], known, 105.0)
     assert sample is not None and sample.energy_j == 0.0
-    known.take(Signals((replace(BUSY, energy_mj=2_005), replace(BUSY, uuid=B, energy_mj=9_000_000))), 110.0)
+    known.take(((replace(BUSY, energy_mj=2_005), replace(BUSY, uuid=B, energy_mj=9_000_000))), 110.0)
     sample, _ = gpus.sample([A, B], known, 110.0)
     assert sample is not None and sample.energy_j == 2.0
 
@@ -65,7 +65,7 @@ def test_power_stands_in_for_energy() -> None:
     known = host(GpuSignals(A, power_mw=200_000))
     gpus = RankGpus(0.0)
     gpus.sample([A], known, 100.0)
-    known.take(Signals((GpuSignals(A, power_mw=300_000),)), 105.0)
+    known.take(((GpuSignals(A, power_mw=300_000),)), 105.0)
     sample, _ = gpus.sample([A], known, 105.0)
     assert sample == GpuSample(105.0, energy_j=1500.0)
 
@@ -93,10 +93,10 @@ def test_lost_and_vanished_devices_are_lost() -> None:
     known = host(BUSY)
     gpus = RankGpus(0.0)
     gpus.sample([A], known, 100.0)
-    known.take(Signals((GpuSignals(A, lost=True, problem="lost"),)), 105.0)
+    known.take(((GpuSignals(A, lost=True, problem="lost"),)), 105.0)
     sample, blind = gpus.sample([A], known, 105.0)
     assert sample is not None and sample.lost and not blind
-    known.take(Signals((replace(BUSY, uuid=B),)), 110.0)
+    known.take(((replace(BUSY, uuid=B),)), 110.0)
     sample, blind = gpus.sample([A], known, 110.0)
     assert sample is not None and sample.lost and not blind
 
@@ -104,8 +104,8 @@ def test_lost_and_vanished_devices_are_lost() -> None:
 def test_fatal_xid_sticks_to_its_generation_and_harmless_ones_are_nothing() -> None:
     known = host(BUSY)
     known.hear((Xid(A, 45), Xid(A, 79), Xid(B, 31)), 105.0)
-    known.take(Signals((BUSY,)), 105.0)
-    known.take(Signals((BUSY,)), 110.0)
+    known.take(((BUSY,)), 105.0)
+    known.take(((BUSY,)), 110.0)
     sample, _ = RankGpus(since_s=90.0).sample([A], known, 110.0)
     assert sample is not None and sample.fatal_xid == 79
     sample, _ = RankGpus(since_s=106.0).sample([A], known, 110.0)
@@ -140,7 +140,7 @@ async def test_simulated_gpus_do_what_their_script_says(tmp_path: Path) -> None:
     now = 10.0
     script = tmp_path / "gpus.json"
     source = SimulatedSource("h", 2, script, monotonic=lambda: now)
-    silent = Signals((GpuSignals("GPU-sim-h-0"), GpuSignals("GPU-sim-h-1")))
+    silent = (GpuSignals("GPU-sim-h-0"), GpuSignals("GPU-sim-h-1"))
     assert await source.signals() == silent
     assert await SimulatedSource("h", 2).signals() == silent
     busy = {"util_pct": 100, "memory_util_pct": 1, "power_w": 150, "link_bytes_s": 10}
@@ -148,7 +148,7 @@ async def test_simulated_gpus_do_what_their_script_says(tmp_path: Path) -> None:
     await source.signals()
     now = 20.0
     said = await source.signals()
-    assert said == Signals(
+    assert said == (
         (
             GpuSignals("GPU-sim-h-0", energy_mj=1_500_000, util_pct=100, memory_util_pct=1, pcie_bytes=100),
             GpuSignals("GPU-sim-h-1", lost=True),
@@ -184,7 +184,7 @@ def test_a_counter_that_is_not_told_for_a_moment_makes_no_jump() -> None:
     told = []
     for step, nvlink in enumerate((lifetime, lifetime + 100, None, lifetime + 300)):
         reading = replace(BUSY, pcie_bytes=1000 + 10 * step, nvlink_bytes=nvlink)
-        known.take(Signals((reading,)), 100.0 + 5 * step)
+        known.take(((reading,)), 100.0 + 5 * step)
         sample, _ = gpus.sample([A], known, 100.0 + 5 * step)
         assert sample is not None
         told.append((sample.link_bytes, sample.pcie_bytes, sample.nvlink_bytes))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from holdfast.hang.pipeline.features import GpuUse
 from holdfast_agent.core.gpu.idle import IdleGpus
-from holdfast_agent.core.gpu.signals import GpuSignals, HostGpus, Signals
+from holdfast_agent.core.gpu.signals import GpuSignals, HostGpus
 from holdfast_agent.core.model.gpus import Blind
 
 A, B = "GPU-a", "GPU-b"
@@ -24,7 +24,7 @@ class Card:
         """The last look after so long of the same reading; None: no reading at all."""
         for _ in range(round(for_s / READ_S)):
             if reading is not None:
-                self.host.take(reading if isinstance(reading, Blind) else Signals((reading,)), self.at_s)
+                self.host.take(reading if isinstance(reading, Blind) else ((reading,)), self.at_s)
             (found,) = self.idle.look([A], self.host, self.at_s)
             self.at_s += READ_S
         return found
@@ -46,10 +46,10 @@ def test_one_reading_at_the_bound_ends_it_and_the_time_begins_again() -> None:
 
 
 def test_driver_that_cannot_be_read_is_never_idle() -> None:
-    for gone in (Blind("the driver hangs"), None, Signals(())):
+    for gone in (Blind("the driver hangs"), None, (())):
         card = Card()
         card.reads(IDLE, 600)
-        if isinstance(gone, Signals):
+        if isinstance(gone, tuple):
             card.host.take(gone, card.at_s)
             assert card.idle.look([A], card.host, card.at_s) == (UNKNOWN,)
             continue
@@ -70,7 +70,7 @@ def test_readings_that_nobody_looked_at_end_it_as_missed_ones_do() -> None:
     card = Card()
     card.reads(IDLE, 600)
     for at_s in range(700, 1300, 5):  # the worker's samples fail meanwhile
-        card.host.take(Signals((USED,)), float(at_s))
+        card.host.take(((USED,)), float(at_s))
     card.at_s = 1300.0
     assert card.reads(IDLE, 60) == GpuUse(known=True)
     assert card.reads(IDLE, 5).idle_since_s == 1300.0
@@ -86,10 +86,10 @@ def test_gpu_that_is_lost_reset_or_says_nothing_of_its_use_is_unknown() -> None:
 
 def test_each_gpu_has_its_own_time_in_the_order_of_the_launch() -> None:
     idle, host = IdleGpus(5), HostGpus()
-    host.take(Signals((IDLE, GpuSignals(B, util_pct=90))), 100.0)
+    host.take(((IDLE, GpuSignals(B, util_pct=90))), 100.0)
     assert idle.look([B, A, "GPU-c"], host, 100.0) == (GpuUse(known=True), GpuUse(known=True), UNKNOWN)
     for at_s in (110.0, 120.0, 130.0, 140.0, 150.0, 160.0):
-        host.take(Signals((IDLE, GpuSignals(B, util_pct=90))), at_s)
+        host.take(((IDLE, GpuSignals(B, util_pct=90))), at_s)
         idle.look([A], host, at_s)
     assert idle.look([B, A, "GPU-c"], host, 160.0) == (GpuUse(known=True), GpuUse(True, 100.0), UNKNOWN)
 
