@@ -7,9 +7,10 @@ import tomllib
 from pathlib import Path
 
 from holdfast_controller.shell.backup.manifest import Layout
-from holdfast_controller.shell.backup.restore_places import settings_for, targets_of
+from holdfast_controller.shell.backup.restored_settings import settings_for
 
-LAYOUT = Layout("/etc/c.toml", "/var/c", "/var/c/ca/ca.pem", "/var/c/own.pem", "/var/c/own.key", "/var/c/ca")
+PATHS = "/etc/c.toml", "/var/c", "/var/c/ca/ca.pem", "/var/c/own.pem", "/var/c/own.key", "/var/c/ca"
+LAYOUT = Layout(*map(Path, PATHS))
 
 
 def test_characters_that_end_a_line_elsewhere_end_none_here() -> None:
@@ -17,6 +18,6 @@ def test_characters_that_end_a_line_elsewhere_end_none_here() -> None:
     del values["settings"]
     text = "".join(f'{key} = "{value}"\n' for key, value in values.items())
     text += '# said so\u2028by ben\n[[notifications]]\nname = "ops"\nurl = "https://x.example/a\u0085b"\r\n'
-    made = tomllib.loads(settings_for(text, LAYOUT, targets_of(LAYOUT, Path("/new")), "ctl2.lab"))
+    made = tomllib.loads(settings_for(text, LAYOUT, LAYOUT.below(Path("/new")), "ctl2.lab"))
     assert made["notifications"] == [{"name": "ops", "url": "https://x.example/a\u0085b"}]
     assert (made["state_dir"], made["advertise"]) == ("/new/state", "ctl2.lab")

@@ -127,12 +127,12 @@ def back_up(
             keys=passphrase is not None,
             bundles=bundles,
             layout=mf.Layout(
-                settings=str(settings_file.absolute()),
-                state_dir=str(settings.state_dir.absolute()),
-                ca=str(settings.ca.absolute()),
-                cert=str(settings.cert.absolute()),
-                key=str(settings.key.absolute()),
-                ca_directory="" if ca_directory is None else str(ca_directory.absolute()),
+                settings=settings_file.absolute(),
+                state_dir=settings.state_dir.absolute(),
+                ca=settings.ca.absolute(),
+                cert=settings.cert.absolute(),
+                key=settings.key.absolute(),
+                ca_directory=None if ca_directory is None else ca_directory.absolute(),
             ),
             members=tuple(source.member for source in sources),
         )

@@ -17,7 +17,6 @@ from pathlib import Path
 from holdfast._base.systemd import start_line
 from holdfast.errors import ConfigError, HoldfastError, WrongState
 from holdfast_controller.shell.backup import manifest as mf
-from holdfast_controller.shell.backup.restore_places import Targets
 from holdfast_controller.shell.backup.unpacking import Unpacked, certify, put_in_place, unpacked
 
 
@@ -58,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
 
 def join(
     file: Path | str, advertise: str, to: Path | None = None, passphrase_file: Path | None = None
-) -> tuple[mf.Manifest, Targets, str]:
+) -> tuple[mf.Manifest, mf.Layout, str]:
     """Put everything in its place. Returns of what it was made, where it is, and the name of the other controller's
     machine, if that is known. Raises ``HoldfastError``."""
     with unpacked(file, to, passphrase_file, advertise, bundles_may_be_there=True) as parts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from holdfast._base.version import __version__
@@ -31,14 +32,27 @@ class Member:
 
 @dataclass(frozen=True)
 class Layout:
-    """Original paths of the files."""
+    """Absolute paths of a controller's files: in the manifest the original ones."""
 
-    settings: str
-    state_dir: str
-    ca: str
-    cert: str
-    key: str
-    ca_directory: str = ""
+    settings: Path
+    state_dir: Path
+    ca: Path
+    cert: Path
+    key: Path
+    ca_directory: Path | None = None
+
+    def below(self, root: Path) -> Layout:
+        """The same files in another place."""
+        state = root.absolute() / "state"
+        ca_directory = state / "ca" if self.ca_directory else None
+        return Layout(
+            settings=root.absolute() / "controller.toml",
+            state_dir=state,
+            ca=state / "ca.pem" if ca_directory is None else ca_directory / self.ca.name,
+            cert=state / "controller.pem",
+            key=state / "controller.key",
+            ca_directory=ca_directory,
+        )
 
 
 @dataclass(frozen=True)
@@ -59,7 +73,9 @@ class Manifest:
 
     def dump(self) -> bytes:
         """The manifest as JSON."""
-        return json.dumps(asdict(self), indent=1).encode()
+        written = asdict(self)
+        written["layout"] = {name: str(path or "") for name, path in written["layout"].items()}
+        return json.dumps(written, indent=1).encode()
 
 
 def load(content: bytes) -> Manifest:
@@ -77,8 +93,9 @@ def load(content: bytes) -> Manifest:
         )
     try:
         members = tuple(Member(**member) for member in found.pop("members"))
-        manifest = Manifest(**found | {"layout": Layout(**found["layout"]), "members": members})
-    except (TypeError, KeyError) as error:
+        layout = {name: Path(path) for name, path in found["layout"].items() if path}
+        manifest = Manifest(**found | {"layout": Layout(**layout), "members": members})
+    except (TypeError, KeyError, AttributeError) as error:
         raise StoreError(f"The manifest of the backup can't be read: {error}.", fix=_FIX) from error
     for member in members:
         if member.name.startswith("/") or ".." in member.name.split("/"):

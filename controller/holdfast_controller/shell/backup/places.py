@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from holdfast._base import extras
+from holdfast._base.durable import sync
 from holdfast.errors import ConfigError, StoreError, Unavailable
 from holdfast_controller.shell.bundles.shared_place import bucket, first_line
 
@@ -109,9 +110,7 @@ def _file(target: Path) -> Iterator[IO[bytes]]:
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(target)
-            folder = os.open(target.absolute().parent, os.O_RDONLY)
-            os.fsync(folder)
-            os.close(folder)
+            sync(target.absolute().parent)
         finally:
             fresh.unlink(missing_ok=True)
     except OSError as error:

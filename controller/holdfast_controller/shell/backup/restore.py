@@ -20,7 +20,6 @@ from holdfast.errors import HoldfastError
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.backup import manifest as mf
-from holdfast_controller.shell.backup.restore_places import Targets
 from holdfast_controller.shell.backup.unpacking import certify, put_in_place, unpacked
 from holdfast_controller.shell.store.schema import web_sessions
 from holdfast_controller.shell.store.store import Store
@@ -77,7 +76,7 @@ def restore(
     passphrase_file: Path | None = None,
     ca_key: Path | None = None,
     advertise: str | None = None,
-) -> tuple[mf.Manifest, Cluster, Targets]:
+) -> tuple[mf.Manifest, Cluster, mf.Layout]:
     """See the module. Returns what was restored, as it stands now, and where. Raises ``HoldfastError``."""
     with unpacked(file, to, passphrase_file, advertise, bundles_may_be_there=False) as parts:
         settings = parts.settings()

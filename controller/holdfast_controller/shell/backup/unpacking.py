@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from holdfast._base.durable import sync
 from holdfast._base.identity import Identity, Kind
 from holdfast._daemon.instance_lock import only_one
 from holdfast._security import pki, server_names
@@ -27,7 +28,7 @@ from holdfast.errors import ConfigError, StoreError, WrongState
 from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup.backup import MAGIC, read_passphrase
 from holdfast_controller.shell.backup.places import reading
-from holdfast_controller.shell.backup.restore_places import Targets, settings_for, targets_of
+from holdfast_controller.shell.backup.restored_settings import settings_for
 from holdfast_controller.shell.backup.sealed_stream import Opener
 from holdfast_controller.shell.base.config import CertificateConfig
 
@@ -43,7 +44,7 @@ class Unpacked:
     """A backup whose files are in ``staging``, whole, and not yet in the places of ``targets``."""
 
     done: mf.Manifest
-    targets: Targets
+    targets: mf.Layout
     staging: Path
     advertise: str | None
 
@@ -75,7 +76,7 @@ def unpacked(
             if content is None:
                 raise StoreError(f"{file} has no manifest of a backup.", fix="Name another file.")
             done = mf.load(content.read(64 << 20))
-            targets = targets_of(done.layout, to)
+            targets = done.layout if to is None else done.layout.below(to)
             _check_free(targets, BUNDLES if bundles_may_be_there else "")
             with only_one(targets.state_dir, "controller", wait_s=0.0):
                 staging = targets.state_dir / f".restoring-{os.getpid()}"
@@ -125,7 +126,7 @@ def _passphrase(file: Path | None) -> str:
     return getpass.getpass("Passphrase of the backup: ")
 
 
-def _check_free(targets: Targets, besides: str) -> None:
+def _check_free(targets: mf.Layout, besides: str) -> None:
     """Raises ``WrongState`` where something is there already."""
     state = targets.state_dir
     there = [path for path in state.iterdir() if path.name not in (_LOCK, besides)] if state.is_dir() else []
@@ -214,9 +215,7 @@ def put_in_place(parts: Unpacked, settings: str) -> None:
         files.write(targets.state_dir / "secrets.key", (staging / mf.SECRETS_KEY).read_bytes(), 0o600)
     if (staging / mf.STORE).exists():
         (staging / mf.STORE).rename(targets.state_dir / "holdfast.db")
-    handle = os.open(targets.state_dir, os.O_RDONLY)
-    os.fsync(handle)
-    os.close(handle)
+    sync(targets.state_dir)
     files.write(targets.settings, settings.encode(), 0o600)
 
 

@@ -322,7 +322,7 @@ def test_a_ca_that_is_kept_apart_comes_back_to_its_places(cluster: Path, monkeyp
 
 @pytest.mark.parametrize("change", [{"version": "99.0.0"}, {"schema": "9999"}, {"format": 2}])
 def test_a_backup_of_a_newer_version_is_refused(change: dict[str, object]) -> None:
-    layout = {"settings": "", "state_dir": "", "ca": "", "cert": "", "key": ""}
+    layout = {name: f"/c/{name}" for name in ("settings", "state_dir", "ca", "cert", "key")} | {"ca_directory": ""}
     known = {"version": "0.0.1", "schema": "0001", "cluster": "c", "taken_at": 1.0, "epoch": 1, "sequence": 1}
     more = {"keys": True, "bundles": True, "layout": layout, "members": [], "format": 1}
     assert mf.load(json.dumps(known | more).encode()).cluster == "c"
