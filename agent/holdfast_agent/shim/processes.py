@@ -125,6 +125,14 @@ def descendants(root: int = 0, apart: Collection[int] = ()) -> list[Process]:
     return found
 
 
+def children(pid: int) -> list[int]:
+    """Pids of the children of a process's first thread; empty where the process is gone."""
+    try:
+        return [int(child) for child in read_small(f"/proc/{pid}/task/{pid}/children").split()]
+    except OSError:
+        return []
+
+
 def group_exists(group: int) -> bool:
     """Whether any process is in the group; sends nothing."""
     try:

@@ -72,7 +72,7 @@ class Result:
     @property
     def exit_codes(self) -> dict[int, int | None]:
         """By rank, as a shell says it: 128+n for signal n, and None where the end was not observed."""
-        return {each.rank: _shell_code(each) for each in self.exits}
+        return {e.rank: 128 + e.signal if e.signal is not None else e.exit_code for e in self.exits}
 
     @property
     def succeeded(self) -> bool:
@@ -185,10 +185,6 @@ def _rank_exit(worker: str, record: job_pb2.Exit) -> RankExit:
         reason=short_name(job_pb2.ExitReason, late.reason),
         message=late.message,
     )
-
-
-def _shell_code(end: RankExit) -> int | None:
-    return 128 + end.signal if end.signal is not None else end.exit_code
 
 
 def failure_of(job: job_pb2.CustomJob) -> Failure | None:

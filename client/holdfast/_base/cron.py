@@ -161,11 +161,6 @@ def runs(text: str, zone: str, after: float) -> Iterator[float]:
                 after = due
 
 
-def runs_until(text: str, zone: str, after: float, until: float) -> list[float]:
-    """All times after ``after``, and at ``until`` at the latest, at which it is due."""
-    return list(itertools.takewhile(lambda due: due <= until, runs(text, zone, after)))
-
-
 _DAY = timedelta(days=1)
 
 

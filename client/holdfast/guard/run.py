@@ -161,7 +161,9 @@ def _bare(request: Request) -> int:
 
 
 def foreseen(error: BaseException) -> HoldfastError:
-    """The error in words, where it is one that a guard may meet; raises it where it is none."""
+    """The error in words, or a group's first, where it is one that a guard may meet; raises it where it is none."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return Unavailable(f"The guard can't start: {where}{error.strerror or error}.")

@@ -91,7 +91,7 @@ class _Launch:
                         for each in self._connections:
                             await each.hang_up()
         except BaseExceptionGroup as group:
-            problems = [foreseen(_first(group))]
+            problems = [foreseen(group)]
         else:
             problems = [each.problem for each in self._connections if each.problem]
         return await self._without_guard(problems) if problems else self._status()
@@ -201,13 +201,6 @@ class _Launch:
             with anyio.CancelScope(shield=True):
                 await process.stdin.aclose()
                 await process.wait()
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _together(problems: Sequence[HoldfastError]) -> ConfigError:

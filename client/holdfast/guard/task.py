@@ -101,7 +101,7 @@ class Task:
 
     def _fail(self, group: BaseExceptionGroup[BaseException]) -> None:
         """Say what went wrong, here and to the other tasks. Raises ``NotStarted``, or what is no error of ours."""
-        error = foreseen(_first(group))
+        error = foreseen(group)
         if self._guest is not None:
             self._guest.complain(error.message)
         if self._host is not None:
@@ -391,10 +391,3 @@ async def _within(seconds: float, is_so: Callable[[], object]) -> None:
     with anyio.move_on_after(seconds):
         while not is_so():  # noqa: ASYNC110 what other processes do sets no event
             await anyio.sleep(LOOK_S)
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

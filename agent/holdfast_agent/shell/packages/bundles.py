@@ -23,6 +23,7 @@ import grpc.aio
 
 from holdfast._base.addresses import Addresses
 from holdfast._base.backoff import Backoff
+from holdfast._base.durable import sync
 from holdfast._daemon import log
 from holdfast._security.tls import TlsFiles, channel_credentials
 from holdfast.errors import ConfigError
@@ -148,9 +149,5 @@ def _sha256(path: Path) -> str:
 
 
 def _publish(part: Path, path: Path) -> None:
-    handle = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync(part)
     part.rename(path)

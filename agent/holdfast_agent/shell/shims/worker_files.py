@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from holdfast._base.durable import sync
 from holdfast._base.failpoints import hit
 from holdfast._daemon import log
 from holdfast._session.reports import Exit, ExitReason, WorkerId
@@ -273,7 +274,7 @@ class EpochFile:
             os.close(handle)
         hit("agent.epoch.synced")
         self._next.replace(self._path)
-        _sync_directory(self._path.parent)
+        sync(self._path.parent)
         hit("agent.epoch.after")
 
 
@@ -291,7 +292,7 @@ def _append(path: Path, records: Iterable[dict[str, object]]) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-    _sync_directory(path.parent)
+    sync(path.parent)
     hit("agent.ends.after")
 
 
@@ -303,14 +304,6 @@ def _sound_bytes(data: bytes) -> int:
             break
         sound += len(line) + 1
     return sound
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _append_line(path: Path, line: str) -> None:

@@ -12,7 +12,7 @@ import errno
 import os
 import signal
 
-from holdfast_agent.shim.processes import Process, now_s, read_small
+from holdfast_agent.shim.processes import Process, children, now_s, read_small
 
 ROUNDS = 10
 CONTROLLERS = (b"+memory", b"+pids")
@@ -96,7 +96,7 @@ class Cgroup:
         inside, moved = self._members(), False
         found = [os.getpid()]
         for parent in found:  # grows while it is walked
-            for child in _children(parent):
+            for child in children(parent):
                 found.append(child)
                 if child not in inside:
                     moved = True
@@ -194,14 +194,6 @@ def _clone_into(cgroup: int) -> int | None:
     if pid < 0 and problem in (errno.EAGAIN, errno.ENOMEM):
         raise OSError(problem, os.strerror(problem))
     return pid if pid > 0 else None
-
-
-def _children(pid: int) -> list[int]:
-    """Pids of a process's children; empty where the process is gone."""
-    try:
-        return [int(child) for child in read_small(f"/proc/{pid}/task/{pid}/children").split()]
-    except OSError:
-        return []
 
 
 def remove(path: str) -> None:

@@ -26,7 +26,7 @@ from _socket import socket as Socket
 
 from holdfast_agent.shim import launch, process_setup, torch_names
 from holdfast_agent.shim.failpoints import hit
-from holdfast_agent.shim.processes import Process, descendants, now_s, printable, read_small
+from holdfast_agent.shim.processes import Process, children, descendants, now_s, printable, read_small
 from holdfast_agent.shim.walls.cgroup import Cgroup
 from holdfast_agent.shim.warm import release
 from holdfast_agent.shim.warm.imports import VARIABLE, add_hook, module_run
@@ -240,12 +240,12 @@ class Standby:
     def settle(self) -> str:
         """Once all are parked: why they can't be used after all; empty where they can."""
         deadline = now_s() + 1
-        for pid in set(_children(self.keeper)) - set(self.pids):  # beside busy ranks it might not get to its end
+        for pid in set(children(self.keeper)) - set(self.pids):  # beside busy ranks it might not get to its end
             try:
                 release.restore(pid, self.identity)
             except OSError:
                 pass  # it has ended
-        while sorted(_children(self.keeper)) != sorted(self.pids) and now_s() < deadline:
+        while sorted(children(self.keeper)) != sorted(self.pids) and now_s() < deadline:
             time.sleep(0.002)  # the process that has forked them is about to end
         try:
             self._starts = [Process(pid).start_ticks for pid in self.pids]
@@ -269,14 +269,14 @@ class Standby:
 
     def changed(self) -> str:
         """Why they can't be used any more; empty where all is as it was when they were parked."""
-        if sorted(_children(self.keeper)) != sorted(self.pids) or len(self.pids) != len(self.ranks):
+        if sorted(children(self.keeper)) != sorted(self.pids) or len(self.pids) != len(self.ranks):
             return "not all processes that it has left are parked ranks"
         for pid, start_ticks in zip(self.pids, self._starts, strict=True):
             try:
                 process = Process(pid)
                 if process.dead or process.start_ticks != start_ticks:
                     return "a parked process has ended"
-                if _children(pid) or _threads(pid) != 1:
+                if children(pid) or _threads(pid) != 1:
                     return "a parked process has started something"
             except OSError:
                 return "a parked process has ended"
@@ -357,7 +357,7 @@ class Standby:
 
 def are_children(pids: Sequence[int]) -> bool:
     """Whether these, in order, are all children of this process."""
-    return sorted(_children(os.getpid())) == pids
+    return sorted(children(os.getpid())) == pids
 
 
 def _close_all_but(kept: set[int]) -> None:
@@ -367,13 +367,6 @@ def _close_all_but(kept: set[int]) -> None:
                 os.close(int(name))
             except OSError:
                 pass  # the listing's own
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in read_small(f"/proc/{pid}/task/{pid}/children").split()]
-    except OSError:
-        return []
 
 
 def _threads(pid: int) -> int:

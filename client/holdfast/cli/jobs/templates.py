@@ -17,10 +17,11 @@ from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
 from holdfast.cli.kit.output import output_option, show_list
+from holdfast.cli.kit.parameters import wrong
 from holdfast.cli.kit.shell_words import shell_line
 from holdfast.cli.submission.creating import create as create_job
 from holdfast.cli.submission.programs import refuse_program
-from holdfast.errors import InvalidInput, NotFound, Violation
+from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
     from holdfast.client import Client
@@ -176,10 +177,10 @@ def _read(patch: Path) -> dict[str, Any]:
         changes = json.loads(patch.read_text(), object_pairs_hook=_once)
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else f"is no JSON merge patch: {error}"
-        raise InvalidInput([Violation("--patch", f"{patch}: {problem}", "")], what="The command line") from None
+        raise wrong("--patch", f"{patch}: {problem}", "") from None
     if not isinstance(changes, dict):
         fix = 'such as {"jobSpec": {"scheduling": {"timeout": "3600s"}}}'
-        raise InvalidInput([Violation("--patch", "must be a JSON object", fix)], what="The command line")
+        raise wrong("--patch", "must be a JSON object", fix)
     return changes
 
 
@@ -215,7 +216,7 @@ def _set(changes: dict[str, Any], base: Any, given: str) -> None:
     steps = [_STEP.fullmatch(part) for part in path.split(".")]
     if not equals or None in steps:
         fix = "such as --set jobSpec.scheduling.timeout=3600s"
-        raise InvalidInput([Violation("--set", f"{given[:80]!r} is no FIELD=VALUE", fix)], what="The command line")
+        raise wrong("--set", f"{given[:80]!r} is no FIELD=VALUE", fix)
     try:
         value = json.loads(text)
     except ValueError:
@@ -241,7 +242,7 @@ def _set(changes: dict[str, Any], base: Any, given: str) -> None:
         if isinstance(following, int) and following >= len(known):
             entries = "1 entry" if len(known) == 1 else f"{len(known)} entries"
             problem = f"{path}: the template has {entries} there"
-            raise InvalidInput([Violation("--set", problem, "count from 0")], what="The command line")
+            raise wrong("--set", problem, "count from 0")
         here = known
 
 

@@ -50,6 +50,11 @@ class Count(click.IntRange):
         return "" if (self.min, self.max) == (0, None) else self._bounds
 
 
+def wrong(where: str, problem: str, fix: str = "") -> InvalidInput:
+    """The refusal of a part of the command line."""
+    return InvalidInput([Violation(where, problem, fix)], what="The command line")
+
+
 def duration(value: str | float) -> float:
     """Seconds, from ``90``, ``90s``, ``15m``, ``2h``."""
     try:
@@ -161,7 +166,7 @@ def wrong_word(error: UnicodeEncodeError, words: Sequence[str]) -> InvalidInput 
         if not (equals and option.startswith("--")):
             option = words[index - 1] if index and words[index - 1].strip("-") != words[index - 1] else ""
         problem = f"{os.fsencode(word)!r:.80} is not UTF-8, as all texts of a cluster are"
-        return InvalidInput([Violation(option.rstrip("-"), problem, "write it in UTF-8")], what="The command line")
+        return wrong(option.rstrip("-"), problem, "write it in UTF-8")
     return None
 
 

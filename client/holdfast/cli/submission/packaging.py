@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.kit.parameters import wrong
 from holdfast.cli.submission.requirements import lines_of
-from holdfast.errors import InvalidInput, Violation
 
 if TYPE_CHECKING:
     from holdfast.bundles.packing import Bundle
@@ -78,7 +78,7 @@ class Packed:
         """The ``packagedCode`` of a folder and what belongs to it. Raises ``InvalidInput``, ``BundleRefused``."""
         folder = Path(options.folder)
         if not os.path.isdir(folder):
-            raise _wrong(options.named(options.folder_option), f"there is no folder {options.folder}")
+            raise wrong(options.named(options.folder_option), f"there is no folder {options.folder}")
         if options.script:
             _check_script(folder, options.script, options.named("--script"))
         if options.module:
@@ -91,7 +91,7 @@ class Packed:
         option = options.named("--extra-dirs")
         for each in options.folders:
             if not os.path.isdir(_find(each, folder, option)):
-                raise _wrong(option, f"{each} is no folder")
+                raise wrong(option, f"{each} is no folder")
             _place(each, folder, "", extra, keep, option)
         if not packages and not os.path.isfile(folder / "requirements.txt") and os.path.isfile(folder / "setup.py"):
             packages = ["."]
@@ -183,7 +183,7 @@ def bring_code(data: dict[str, Any], options: CodeOptions | None, packed: Packed
         receiving = [pool for pool in filled if not any(name in pool for name in _BRING_THEIR_OWN)]
         if pools and not receiving:
             fix = "submit it without local code, or use a processSpec"
-            raise _wrong("jobSpec.workerPoolSpecs", "every pool brings code of its own: an image or a package", fix)
+            raise wrong("jobSpec.workerPoolSpecs", "every pool brings code of its own: an image or a package", fix)
         code = packed.code(options)
         for pool in receiving:
             _give_code(pool, code, options)
@@ -254,16 +254,16 @@ def pools_in(data: dict[str, Any], *, make: bool = False) -> list[dict[str, Any]
 def _check_script(folder: Path, script: str, option: str) -> None:
     path = PurePosixPath(script)
     if path.is_absolute() or ".." in path.parts:
-        raise _wrong(option, f"{script} is not below the folder", "write its path from the folder")
+        raise wrong(option, f"{script} is not below the folder", "write its path from the folder")
     if not os.path.isfile(folder / script):
-        raise _wrong(option, f"there is no {script} in {folder}")
+        raise wrong(option, f"there is no {script} in {folder}")
 
 
 def _check_module(folder: Path, module: str, option: str) -> None:
     path = folder.joinpath(*module.split("."))
     if not (os.path.isfile(path.with_name(path.name + ".py")) or os.path.isfile(path / "__main__.py")):
         name = module.replace(".", "/")
-        raise _wrong(option, f"there is neither {name}.py nor {name}/__main__.py in {folder}")
+        raise wrong(option, f"there is neither {name}.py nor {name}/__main__.py in {folder}")
 
 
 def _place(
@@ -286,14 +286,10 @@ def _find(given: str, folder: Path, option: str) -> Path:
     for path in (folder / given, Path(given)):
         if os.path.exists(path):
             return path
-    raise _wrong(option, f"there is no {given}")
+    raise wrong(option, f"there is no {given}")
 
 
 def _amount(count: int) -> str:
     if count < 1 << 20:
         return f"{max(count, 1) / 1024:,.1f} KiB"
     return f"{count / (1 << 20):,.1f} MiB"
-
-
-def _wrong(where: str, problem: str, fix: str = "") -> InvalidInput:
-    return InvalidInput([Violation(where, problem, fix)], what="The command line")

@@ -7,9 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from holdfast.cli.kit.parameters import wrong
 from holdfast.cli.submission.packaging import CodeOptions
 from holdfast.cli.submission.reference_options import split_list
-from holdfast.errors import InvalidInput, Violation
+from holdfast.errors import Violation
 
 _MACHINE = {
     "machine-type": "machineType",
@@ -46,13 +47,11 @@ def code_of(pools: Sequence[str]) -> CodeOptions | None:
         if not packaging:
             continue
         if index:
-            raise _wrong(where, f"{packaging[0]} belongs to the first pool, whose code all pools run", "remove it")
+            raise wrong(where, f"{packaging[0]} belongs to the first pool, whose code all pools run", "remove it")
         if "script" in words and "python-module" in words:
-            raise _wrong(where, "has both a script and a python-module", "keep one of them")
+            raise wrong(where, "has both a script and a python-module", "keep one of them")
         if "script" not in words and "python-module" not in words:
-            raise _wrong(
-                where, "has local code, but not what to run of it", "add script=FILE or python-module=NAME"
-            )
+            raise wrong(where, "has local code, but not what to run of it", "add script=FILE or python-module=NAME")
         lists = {key: _list(words.get(key, "")) for key in ("requirements", "extra-packages", "extra-dirs")}
         found = CodeOptions(
             folder=words.get("local-package-path", "."),
@@ -112,18 +111,18 @@ def check_what_runs(pools: Sequence[str], package_uris: str, *, code: bool) -> N
         module = "python-module" in words and not packaged
         modules |= module
         if "container-image-uri" in words and (packaged or any(key in words for key in _TASK[1:])):
-            raise _wrong(where, "has both a container image and something else to run", "keep one of them")
+            raise wrong(where, "has both a container image and something else to run", "keep one of them")
         if module and not package_uris:
             fix = "add --python-package-uris=URI,… or, for local code, local-package-path=DIR"
-            raise _wrong(where, "has a python-module, but no packages that hold it", fix)
+            raise wrong(where, "has a python-module, but no packages that hold it", fix)
         if "executor-image-uri" in words and not packaged and not module:
             fix = "add python-module=NAME, or use container-image-uri"
-            raise _wrong(where, "has an executor-image-uri, but no python-module to run", fix)
+            raise wrong(where, "has an executor-image-uri, but no python-module to run", fix)
         if words and not code and not any(key in words for key in _TASK):
             fix = "add container-image-uri=IMAGE, or local-package-path=DIR with script=FILE or python-module=NAME"
-            raise _wrong(where, "names nothing to run", fix)
+            raise wrong(where, "names nothing to run", fix)
     if package_uris and not modules:
-        raise _wrong("--python-package-uris", "no pool has a python-module to run", "add python-module=NAME to one")
+        raise wrong("--python-package-uris", "no pool has a python-module to run", "add python-module=NAME to one")
 
 
 def as_options(violation: Violation) -> Violation:
@@ -142,15 +141,11 @@ def _words(text: str, where: str) -> dict[str, str]:
     for part in split_list((text,)) or [""]:
         key, equals, value = part.partition("=")
         if not equals or not key:
-            raise _wrong(where, f"{part!r} is not KEY=VALUE", "such as machine-type=big,replica-count=1")
+            raise wrong(where, f"{part!r} is not KEY=VALUE", "such as machine-type=big,replica-count=1")
         if key not in KEYS:
             near = difflib.get_close_matches(key[:60], KEYS, n=1)
-            raise _wrong(where, f"{key} is no known key", f"did you mean {near[0]}?" if near else ", ".join(KEYS))
+            raise wrong(where, f"{key} is no known key", f"did you mean {near[0]}?" if near else ", ".join(KEYS))
         if key in words:
-            raise _wrong(where, f"{key} is given twice", "keep one of them")
+            raise wrong(where, f"{key} is given twice", "keep one of them")
         words[key] = value
     return words
-
-
-def _wrong(where: str, problem: str, fix: str) -> InvalidInput:
-    return InvalidInput([Violation(where, problem, fix)], what="The command line")

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from holdfast._base.job_file.launcher import is_launcher, script_of, script_starts_launcher
 from holdfast._base.job_file.rank_variables import purpose_of
 from holdfast._base.printable import one_line
-from holdfast.cli.kit.parameters import is_utf8
+from holdfast.cli.kit.parameters import is_utf8, wrong
 from holdfast.cli.kit.shell_words import shell_line
 from holdfast.cli.submission.job_options import set_seconds
 from holdfast.errors import InvalidInput, Violation
@@ -93,7 +93,7 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
         processes = 1 if launcher else max(1, request.gpus)
     elif launcher and processes > 1:
         fix = f"Leave --processes-per-worker out, and give {request.command[0]} the number of processes itself."
-        raise _invalid("--processes-per-worker", f"{request.command[0]} starts its processes itself.", fix)
+        raise wrong("--processes-per-worker", f"{request.command[0]} starts its processes itself.", fix)
     process = spec_pb2.ProcessSpec(
         command=[literal(word) for word in request.command],
         env=environment(request.env, environ, _CARRIED_TO_TERMINAL if request.terminal else ()),
@@ -129,14 +129,14 @@ def check_words(command: Sequence[str], directory: str) -> None:
     words = command[0].split()
     if command[0].startswith("-"):
         fix = f"After -- goes the whole command: -- python train.py {command[0]} …"
-        raise _invalid("COMMAND", f"{command[0]!r} is an option and no program.", fix)
+        raise wrong("COMMAND", f"{command[0]!r} is an option and no program.", fix)
     variable, equals, _ = command[0].partition("=")
     if equals and _NAME.fullmatch(variable) and not os.path.exists(os.path.join(directory, command[0])):
         fix = f"Write it before the program: --env {shell_line(command[:1])} -- {shell_line(command[1:]) or '…'}"
-        raise _invalid("COMMAND", f"{command[0]!r:.80} sets a variable, which a shell would read.", fix)
+        raise wrong("COMMAND", f"{command[0]!r:.80} sets a variable, which a shell would read.", fix)
     if len(command) == 1 and len(words) > 1 and not os.path.exists(os.path.join(directory, command[0])):
         fix = f"Leave out the quotes: holdfast run -- {command[0]}; or have a shell read it: -- bash -c '…'."
-        raise _invalid("COMMAND", "it is one word with blanks in it, which no program is called.", fix)
+        raise wrong("COMMAND", "it is one word with blanks in it, which no program is called.", fix)
 
 
 def launches_in_script(command: Sequence[str], directory: str) -> bool:
@@ -197,9 +197,9 @@ def _asked_variable(item: str, environ: Mapping[str, str]) -> tuple[str, str]:
     _check_utf8("--env", item)
     name, equals, value = item.partition("=")
     if not name:
-        raise _invalid("--env", f"{item!r} has no name.", "Write --env NAME=VALUE, or --env NAME.")
+        raise wrong("--env", f"{item!r} has no name.", "Write --env NAME=VALUE, or --env NAME.")
     if purpose := purpose_of(name):
-        raise _invalid("--env", f"{name} {purpose}; Holdfast sets it.", "Leave it out, or use another name.")
+        raise wrong("--env", f"{name} {purpose}; Holdfast sets it.", "Leave it out, or use another name.")
     if equals:
         return name, value
     if not _NAME.fullmatch(name):
@@ -208,9 +208,9 @@ def _asked_variable(item: str, environ: Mapping[str, str]) -> tuple[str, str]:
         fix = "Write --env NAME=VALUE."
         if begun and value[:1] in (":", " "):
             fix = f"Write --env {shell_line([f'{begun[0]}={value[1:].strip()}'])}."
-        raise _invalid("--env", f"{name!r:.80} is no name of a variable.", fix)
+        raise wrong("--env", f"{name!r:.80} is no name of a variable.", fix)
     if name not in environ:
-        raise _invalid("--env", f"{name} is not set here.", f"Write --env {name}=VALUE.")
+        raise wrong("--env", f"{name} is not set here.", f"Write --env {name}=VALUE.")
     _check_utf8(f"--env {name}", environ[name])
     return name, environ[name]
 
@@ -223,8 +223,4 @@ def name_of(command: Sequence[str]) -> str:
 def _check_utf8(path: str, text: str) -> None:
     if not is_utf8(text):
         fix = "Rename what is called so, or have a script on the hosts name it."
-        raise _invalid(path, f"{os.fsencode(text)!r:.80} is not UTF-8, as all texts of a job are.", fix)
-
-
-def _invalid(path: str, problem: str, fix: str) -> InvalidInput:
-    return InvalidInput([Violation(path, problem, fix)], what="The command line")
+        raise wrong(path, f"{os.fsencode(text)!r:.80} is not UTF-8, as all texts of a job are.", fix)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._base.job_file.launcher import is_launcher
 from holdfast._base.job_file.secret_names import looks_secret
 from holdfast._sdk import json_view
+from holdfast.cli.kit.parameters import wrong
 from holdfast.cli.submission.run_spec import (
     MachineOptions,
     asked_environment,
@@ -21,7 +22,6 @@ from holdfast.cli.submission.run_spec import (
     literal,
     name_of,
 )
-from holdfast.errors import InvalidInput, Violation
 from holdfast.spec.rules.notifications import HIDDEN
 from holdfast.v1 import job_pb2, spec_pb2
 
@@ -115,7 +115,7 @@ def _give_command(task: Task, kind: str, command: Sequence[str], index: int) -> 
         problem = f"runs the Python module {task.python_module}, which has no command"
         path = f"jobSpec.workerPoolSpecs[{index}].pythonPackageSpec"
         fix = "leave the command out, or change a copy of it: holdfast job show JOB -o yaml"
-        raise InvalidInput([Violation(path, problem, fix)], what="The command line")
+        raise wrong(path, problem, fix)
     task.command[:] = map(literal, command)
     task.ClearField("args")
 
@@ -124,7 +124,7 @@ def _give_directory(task: Task, kind: str, directory: str, index: int) -> None:
     if not isinstance(task, spec_pb2.ProcessSpec):
         path = f"jobSpec.workerPoolSpecs[{index}].{kind}"
         problem = "only a command that runs on the hosts themselves has a working directory"
-        raise InvalidInput([Violation(path, problem, "leave out --workdir")], what="The command line")
+        raise wrong(path, problem, "leave out --workdir")
     task.working_directory = directory
 
 
@@ -168,7 +168,7 @@ def _give_replicas(spec: spec_pb2.CustomJobSpec, replicas: int) -> None:
     if any(kind != first for kind in kinds) or len(pools) > 2 or (len(pools) == 2 and pools[0].replica_count != 1):
         problem = "this job's workers are not all alike, so it can't be said which of them to have more or fewer of"
         fix = "change replicaCount in a copy of it: holdfast job show JOB -o yaml"
-        raise InvalidInput([Violation("--replicas", problem, fix)], what="The command line")
+        raise wrong("--replicas", problem, fix)
     if len(pools) == 1 and pools[0].replica_count > 1:
         pools[0].replica_count = replicas
         return

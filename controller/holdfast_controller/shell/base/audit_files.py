@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from holdfast._base.durable import sync
 from holdfast._daemon.log_file import rotate
 from holdfast._security import audit_chain
 from holdfast.errors import StoreError
@@ -97,7 +98,7 @@ class TrailFiles:
         if begun:
             self._begun = time.time()
             self._prune()
-            _sync_names(self._directory)
+            sync(self._directory)
         self._number, self._head, self._sealed, self._torn = number, head, True, False
         return lines
 
@@ -152,15 +153,6 @@ class TrailFiles:
     def _files(self) -> list[Path]:
         """The files that are there, the newest first."""
         return [path for path in map(self._numbered, range(FILES)) if path.exists()]
-
-
-def _sync_names(directory: Path) -> None:
-    """A power cut must not take a new file's name, and with it all that is in the file."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _fields(entry: Entry) -> dict[str, object]:

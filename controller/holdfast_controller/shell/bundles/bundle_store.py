@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast._base.durable import sync
 from holdfast._daemon import log
 from holdfast.bundles import is_digest
 from holdfast.errors import BundleRefused, InvalidInput, NotFound, StorageFull, Unavailable, Violation
@@ -320,7 +321,7 @@ class Upload:
             self._mark.touch(mode=0o600)
             os.replace(self._part, self._final)
             for directory in (self._mark.parent, self._final.parent):
-                _sync(directory)
+                sync(directory)
 
     def end(self) -> None:
         """Whatever became of it: the next upload may have its turn."""
@@ -357,14 +358,6 @@ def _of(digest: str, owner: str) -> str:
 
 def _unknown(digest: str) -> NotFound:
     return NotFound(f"There is no bundle {digest[:64]!r}.", fix="Submit the job from its folder again.")
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _check(digest: str) -> None:

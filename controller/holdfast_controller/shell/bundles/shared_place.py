@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast._base import extras
+from holdfast._base.durable import sync
 from holdfast._daemon import log
 from holdfast.bundles import is_digest
 from holdfast.errors import ConfigError, Unavailable
@@ -73,7 +74,7 @@ class SharedPlace:
             if self._size_of(digest) != bundle.stat().st_size:
                 obstore.put(self._store, digest, bundle)
                 if self._folder is not None:
-                    _sync(self._folder / digest)
+                    sync(self._folder / digest)
             for mark in marks:
                 obstore.put(self._store, f"owners/{mark}", b"")
 
@@ -186,15 +187,6 @@ def bucket(url: str, key: str) -> S3Store:
 
 def _read(file: Path) -> str:
     return file.read_text() if file.exists() else ""
-
-
-def _sync(file: Path) -> None:
-    for path in (file, file.parent):
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def first_line(error: Exception) -> str:

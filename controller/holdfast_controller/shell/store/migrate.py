@@ -15,6 +15,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from holdfast._base.durable import sync
 from holdfast._daemon import log
 from holdfast.errors import StoreError
 from holdfast_controller.shell.store.schema import metadata
@@ -140,9 +141,9 @@ def back_up(db: sa.Connection, path: Path, revision: str, at: datetime) -> Path:
             source = db.connection.driver_connection
             assert isinstance(source, sqlite3.Connection)
             source.backup(target)
-        _sync(fresh)
+        sync(fresh)
         fresh.rename(copy)
-        _sync(folder)
+        sync(folder)
     except (OSError, sqlite3.Error) as error:
         with contextlib.suppress(OSError):
             fresh.unlink()
@@ -154,11 +155,3 @@ def back_up(db: sa.Connection, path: Path, revision: str, at: datetime) -> Path:
     for old in sorted(others, key=lambda each: each.name.rpartition(".")[2])[: 1 - BACKUPS_KEPT]:
         old.unlink(missing_ok=True)
     return copy
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

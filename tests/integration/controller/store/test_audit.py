@@ -81,7 +81,7 @@ async def test_the_name_of_a_new_file_is_durable_before_its_entries_count_as_wri
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(audit_files, "_sync_names", synced.append)
+    monkeypatch.setattr(audit_files, "sync", synced.append)
     log = Audit(tmp_path, Retention(audit_files.FILES * 800))
     for number in range(8):
         log.write(entry(number))
