@@ -11,7 +11,7 @@ from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.core.metrics import families as fam
 from holdfast_agent.core.metrics.metering import Meter, gauges
 from holdfast_agent.core.model.gpus import Blind, Gpu
-from holdfast_agent.core.model.model import RankLaunch
+from holdfast_agent.core.model.launch import RankLaunch
 from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from holdfast._session.assignment import Launch
 from holdfast._session.reports import WorkerId
-from holdfast_agent.core.model.model import Container
+from holdfast_agent.core.model.launch import Container
 
 OF_THE_HOLDER = frozenset({"HOME", "HOSTNAME", "TERM"})
 """Variables that a container's engine sets for the process that holds it open, and not for its ranks."""

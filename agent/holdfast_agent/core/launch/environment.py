@@ -20,7 +20,7 @@ from holdfast._session.reports import RankBinding, WorkerId
 from holdfast_agent.core.launch.binding import sized, variables
 from holdfast_agent.core.launch.cluster_variables import of_cluster
 from holdfast_agent.core.launch.containers import image_argv, in_container, of_image
-from holdfast_agent.core.model.model import Container, PreparedCode, RankLaunch
+from holdfast_agent.core.model.launch import Container, PreparedCode, RankLaunch
 from holdfast_agent.core.model.topology import Topology
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -1,4 +1,4 @@
-"""Values that the agent's core is made of: worker keys, assignments, GPUs.
+"""Values that the agent's core is made of: GPUs, the host's topology, processes to start.
 
-Nothing here decides anything.
+Workers' keys and assignments are those of the session: ``holdfast._session``. Nothing here decides anything.
 """

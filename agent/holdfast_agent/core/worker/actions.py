@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from holdfast._session.assignment import Assignment, WarmStart
 from holdfast._session.reports import Exit, ExitReason, ExitReport, WorkerId, WorkerReport
 from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.core.model.model import Container, RankLaunch
+from holdfast_agent.core.model.launch import Container, RankLaunch
 
 
 @dataclass(frozen=True, slots=True)

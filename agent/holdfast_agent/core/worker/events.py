@@ -8,7 +8,7 @@ from holdfast._session.assignment import Assignment
 from holdfast._session.reports import Exit, RankBinding, WorkerId
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.model.gpus import Blind, GpuUsage
-from holdfast_agent.core.model.model import Container, PreparedCode
+from holdfast_agent.core.model.launch import Container, PreparedCode
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from holdfast._session.assignment import Assignment
 from holdfast._session.reports import Exit, ExitReport, RankBinding, WorkerId
 from holdfast_agent.core.launch.binding import bind
 from holdfast_agent.core.launch.environment import HostFacts, plan_ranks
-from holdfast_agent.core.model.model import RankLaunch
+from holdfast_agent.core.model.launch import RankLaunch
 from holdfast_agent.core.model.topology import cpus_in
 from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker.actions import Action

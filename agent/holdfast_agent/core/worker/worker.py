@@ -18,7 +18,7 @@ from typing import assert_never
 from holdfast._session.assignment import Assignment, Launch, Phase
 from holdfast._session.reports import Exit, ExitReason, RankBinding, WorkerId, WorkerReport
 from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.core.model.model import Container, PreparedCode, RankLaunch
+from holdfast_agent.core.model.launch import Container, PreparedCode, RankLaunch
 from holdfast_agent.core.worker.actions import (
     AbandonPreparation,
     Action,

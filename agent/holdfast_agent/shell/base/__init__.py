@@ -1,4 +1,5 @@
-"""Foundations that every part of the shell may import: the log, inotify, and the host's inventory.
+"""Foundations that every part of the shell may import: programs run for a job, reads that may hang, inotify.
 
-Anything that knows about workers belongs elsewhere.
+Beside them what the host is: its inventory, topology and traits. Anything that knows about workers
+belongs elsewhere; the log is ``holdfast._daemon.log``.
 """

@@ -23,7 +23,7 @@ from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.containers import container_name
 from holdfast_agent.core.launch.environment import HostFacts, output_directory
 from holdfast_agent.core.model.gpus import SIMULATED
-from holdfast_agent.core.model.model import Container
+from holdfast_agent.core.model.launch import Container
 from holdfast_agent.shell.containers import mounts
 from holdfast_agent.shell.containers.output_mount import Unreachable, entered_by, is_mounted
 from holdfast_agent.shell.containers.podman import EngineFailed, Held, Image, Podman

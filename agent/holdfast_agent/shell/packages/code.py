@@ -25,7 +25,7 @@ from holdfast._session.assignment import PackagedCode
 from holdfast.bundles import archive
 from holdfast.errors import BundleRefused
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
-from holdfast_agent.core.model.model import PreparedCode
+from holdfast_agent.core.model.launch import PreparedCode
 from holdfast_agent.shell.base.programs import NO_LIMITS, Limits
 from holdfast_agent.shell.output.log_index import own_directory
 from holdfast_agent.shell.packages.as_user import EnvironmentsByUser

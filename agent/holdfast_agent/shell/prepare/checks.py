@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast._session.assignment import Assignment, Launch
 from holdfast_agent.core.launch.environment import HostFacts, search_path, working_directory
-from holdfast_agent.core.model.model import PreparedCode
+from holdfast_agent.core.model.launch import PreparedCode
 from holdfast_agent.shell.users import secret_files
 from holdfast_agent.shell.users.fs_identity import files_as
 

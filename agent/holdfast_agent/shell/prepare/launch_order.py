@@ -11,7 +11,7 @@ from typing import Any
 from holdfast._base.secret import Secret
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.core.model.model import RankLaunch
+from holdfast_agent.core.model.launch import RankLaunch
 from holdfast_agent.core.worker.actions import LaunchRanks
 from holdfast_agent.shell.cgroups.cgroups import Cgroups, most_pids
 from holdfast_agent.shell.cgroups.scopes import Scopes

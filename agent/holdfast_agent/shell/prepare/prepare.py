@@ -18,7 +18,7 @@ from holdfast._daemon import log
 from holdfast._session.assignment import Assignment, Launch
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, scratch_directory
-from holdfast_agent.core.model.model import Container, PreparedCode
+from holdfast_agent.core.model.launch import Container, PreparedCode
 from holdfast_agent.core.worker.actions import Prepare, RunEpilog
 from holdfast_agent.core.worker.events import EpilogEnded, PreparationFailed, WorkerPrepared
 from holdfast_agent.shell.base.programs import Limits

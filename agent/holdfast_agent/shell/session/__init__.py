@@ -1,4 +1,5 @@
-"""The connection to the controller: the control session, transfers, and conversion from and to protobuf.
+"""The connection to the controller: the control session, transfers, shells and terminals of ranks.
 
-Reconnecting is handled here; what is reported is decided in the core.
+Messages are made and read by ``holdfast._session.codec``. Reconnecting is handled here; what is reported is
+decided in the core.
 """

@@ -1,1 +1,1 @@
-"""Commands about the cluster: ``status``, ``user``, ``secret``, ``doctor``, ``dev``."""
+"""Commands about a cluster: ``status``, ``user``, ``quota``, ``share``, ``usage``, ``secret``, ``doctor``, ``dev``."""

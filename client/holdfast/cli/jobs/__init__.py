@@ -1,1 +1,4 @@
-"""Commands about jobs: ``run``, ``submit``, ``ps``, ``job``, ``logs``, and the pages they print."""
+"""Commands about jobs: ``run``, ``submit``, ``ps``, ``job``, ``logs``.
+
+The pages they print are in ``cli.pages``, what they submit is made in ``cli.submission``.
+"""

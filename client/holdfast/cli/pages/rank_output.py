@@ -10,7 +10,7 @@ import anyio
 
 from holdfast._base.printable import StreamFilter, one_line
 from holdfast.cli.kit.console import ERR, OUT, Console, coloured, styled
-from holdfast.cli.pages.progress_bars import BarKey, OpenLine, ProgressBars
+from holdfast.cli.pages.output_bars import BarKey, OpenLine, ProgressBars
 from holdfast.v1 import job_pb2
 
 _COLOURS = ("36", "33", "35", "32", "34", "91", "96", "93", "95", "92", "94")

@@ -15,7 +15,7 @@ from holdfast._session.reports import WorkerId
 from holdfast.errors import ConfigError
 from holdfast_agent.core.launch.containers import container_name
 from holdfast_agent.core.launch.environment import plan_ranks
-from holdfast_agent.core.model.model import Container, RankLaunch
+from holdfast_agent.core.model.launch import Container, RankLaunch
 from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor

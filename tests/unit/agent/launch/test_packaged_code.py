@@ -7,7 +7,7 @@ from dataclasses import replace
 from holdfast._session.assignment import Assignment, Launch, PackagedCode, Phase, Rendezvous, Task
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, plan_ranks, search_path
-from holdfast_agent.core.model.model import PreparedCode
+from holdfast_agent.core.model.launch import PreparedCode
 from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor

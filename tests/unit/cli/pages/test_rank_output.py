@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from holdfast.cli.kit.console import ERR, OUT, Console
-from holdfast.cli.pages.progress_bars import LINE_S, OpenLine
+from holdfast.cli.pages.output_bars import LINE_S, OpenLine
 from holdfast.cli.pages.rank_output import RankOutput
 from holdfast.v1 import job_pb2
 

@@ -1,4 +1,4 @@
-"""A worker's needs on its host, as frozen values: its code, its container, and the processes to start."""
+"""The parts of a worker's launch on its host: its code, its container, and the processes to start."""
 
 from __future__ import annotations
 
