@@ -1,4 +1,4 @@
-"""What has to outlast a power cut."""
+"""Files and folders that outlast a power cut."""
 
 from __future__ import annotations
 
