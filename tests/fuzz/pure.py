@@ -42,7 +42,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.sanity import check_sanity
 from holdfast_controller.shell.base.config import CertificateConfig
 from holdfast_controller.shell.calls import bounds
-from holdfast_controller.shell.calls.job_filter import parse_filter
+from holdfast_controller.shell.calls.job_filter import read_filter
 from holdfast_controller.shell.convert import agent_messages
 from holdfast_controller.shell.convert.clean_words import clean
 from holdfast_controller.shell.enrolment.authority import Authority
@@ -123,7 +123,7 @@ def _pem(der: bytes, label: bytes) -> bytes:
 def _of_users() -> Iterator[Target]:
     def a_filter(data: bytes) -> None:
         _WORLD_JOB.update(found=_WORLD_JOB.get("found") or _a_job())
-        parse_filter(text(data))(_WORLD_JOB["found"])
+        read_filter(text(data))[0](_WORLD_JOB["found"])
 
     yield Target(
         "list filters",

@@ -20,7 +20,7 @@ from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.jobs import JobHead, Jobs, head_of, words_of
 from holdfast_controller.core.model.run_times import run_time_of
-from holdfast_controller.shell.calls.job_filter import parse_filter, searched
+from holdfast_controller.shell.calls.job_filter import read_filter, searched
 from holdfast_controller.shell.store import codec
 
 
@@ -105,7 +105,7 @@ def test_a_head_says_of_a_job_what_the_job_says() -> None:
 )
 def test_a_filter_takes_the_head_where_it_takes_the_job(text: str) -> None:
     whole = of_the_examples()
-    matches = parse_filter(text)
+    matches, _ = read_filter(text)
     assert matches(whole) is matches(head_of(whole))
 
 

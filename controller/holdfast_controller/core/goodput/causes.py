@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_controller.core.model.goodput import Category, Payer
+from holdfast_controller.core.model.goodput import Payer
 from holdfast_controller.core.model.recovery import EndReason
 
 WORK = "WORK"
@@ -58,9 +58,6 @@ PAYERS: dict[str, Payer] = {
     EndReason.CONTROLLER_RESTORED.value: Payer.OPERATOR,
 }
 """By cause, as the ledger stores it."""
-
-PRODUCTIVE = frozenset({Category.TRAIN, Category.TRAIN_UNSAVED})
-"""Categories whose share of all time is the goodput."""
 
 
 def payer_of(cause: str) -> Payer:

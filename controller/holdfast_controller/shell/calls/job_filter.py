@@ -46,13 +46,11 @@ _ORDER: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-def parse_filter(text: str) -> Predicate:
-    """The predicate that ``text`` describes; an empty text matches every job. Raises ``InvalidInput``."""
-    return read_filter(text)[0]
-
-
 def read_filter(text: str) -> tuple[Predicate, bool]:
-    """The predicate of ``parse_filter``, and whether no job that has ended can match, so that none is looked at."""
+    """The predicate that ``text`` describes, and whether no job that has ended can match, so that none is looked at.
+
+    An empty text matches every job. Raises ``InvalidInput``.
+    """
     if len(text) > MAX_CHARS:
         raise _wrong(f"has {len(text):,} characters; at most {MAX_CHARS:,} are allowed")
     text = text.strip()

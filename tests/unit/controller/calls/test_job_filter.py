@@ -12,7 +12,7 @@ from holdfast.errors import InvalidInput
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
-from holdfast_controller.shell.calls.job_filter import parse_filter, read_filter
+from holdfast_controller.shell.calls.job_filter import read_filter
 
 
 def made() -> Job:
@@ -96,7 +96,7 @@ def made() -> Job:
     ],
 )
 def test_filter_takes_what_it_says(text: str, takes: bool) -> None:
-    assert parse_filter(text)(made()) is takes
+    assert read_filter(text)[0](made()) is takes
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_filter_says_whether_no_job_that_has_ended_matches(text: str, goes_on: b
 )
 def test_wrong_filter_names_the_field_and_the_way_out(text: str, problem: str) -> None:
     with pytest.raises(InvalidInput) as failure:
-        parse_filter(text)
+        read_filter(text)
     violation = failure.value.violations[0]
     assert violation.path == "filter"
     assert problem in violation.problem
@@ -174,7 +174,7 @@ def test_a_long_filter_is_read_in_time_proportional_to_its_length(part: str) -> 
 
     def read(text: str) -> None:
         with contextlib.suppress(InvalidInput):
-            parse_filter(text)(made())
+            read_filter(text)[0](made())
 
     for text in (
         part * (4096 // len(part)),
