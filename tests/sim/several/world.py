@@ -253,10 +253,14 @@ class Site(World):
 
     def reach_alone(self, host: str, machine: int, for_s: float) -> None:
         """For a while a host has no way to any controller but that of one machine."""
+
+        def mended() -> None:
+            self.only.pop(host, None)
+
         if not self.healed:
             self.seen("cut")
             self.only[host] = machine
-            self.engine.after(for_s, lambda: self.only.pop(host, None))
+            self.engine.after(for_s, mended)
 
     def restart_server(self, for_s: float) -> None:
         """It loses its power, and is there again after a while."""
