@@ -19,6 +19,7 @@ class Model(BaseModel):
     """Frozen, no unknown fields, camelCase outside and snake_case inside."""
 
     model_config = ConfigDict(
+        defer_build=True,  # a validation needs the model it begins with, which builds those within it for itself
         alias_generator=to_camel,
         populate_by_name=True,
         extra="forbid",
