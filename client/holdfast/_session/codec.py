@@ -164,9 +164,9 @@ def worker_report_from_proto(message: agent_pb2.WorkerReport) -> WorkerReport:
     )
 
 
-def assignment_to_proto(assignment: Assignment) -> agent_pb2.Assignment:
-    """A worker's desired state, for its agent. The values of secrets are not in it."""
-    return agent_pb2.Assignment(
+def assignment_to_proto(assignment: Assignment, into: agent_pb2.Assignment | None = None) -> agent_pb2.Assignment:
+    """A worker's desired state, for its agent; written ``into`` a message. The values of secrets are not in it."""
+    message = agent_pb2.Assignment(
         **_ASSIGNMENT.encode(assignment),
         job_id=assignment.key.job,
         worker=assignment.key.worker,
@@ -178,6 +178,13 @@ def assignment_to_proto(assignment: Assignment) -> agent_pb2.Assignment:
         peer_fence=duration(assignment.peer_fence_s) if assignment.peer_fence_s else None,
         notice=duration(assignment.notice_s) if assignment.notice_s else None,
     )
+    if into is not None:
+        into.CopyFrom(message)
+        message = into
+    if assignment.launch is not None and assignment.launch.rendezvous is not None:
+        # Last, in its place: a message that is made around another one copies it, and this has every worker's address.
+        message.launch.rendezvous.CopyFrom(_rendezvous_to_proto(assignment.launch.rendezvous))
+    return message
 
 
 def assignment_from_proto(message: agent_pb2.Assignment) -> Assignment:
@@ -196,12 +203,12 @@ def assignment_from_proto(message: agent_pb2.Assignment) -> Assignment:
 
 
 def _launch_to_proto(launch: Launch) -> agent_pb2.Launch:
+    """A launch without its rendezvous."""
     return agent_pb2.Launch(
         **_LAUNCH.encode(launch),
         process=_task_to_proto(launch.task),
         image_uri=launch.task.image,
         run_as=launch.task.account,
-        rendezvous=_rendezvous_to_proto(launch.rendezvous) if launch.rendezvous is not None else None,
         job_spec_json=launch.spec_json,
         warm=None if launch.warm is None else _warm_to_proto(launch.warm),
         numa_binding=_BINDINGS.encode(launch.numa_binding),

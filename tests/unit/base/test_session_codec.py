@@ -249,6 +249,13 @@ def test_any_assignment_comes_back_equal(assignment: Assignment) -> None:
     assert codec.assignment_from_proto(codec.assignment_to_proto(assignment)) == assignment
 
 
+def test_an_assignment_is_the_same_within_the_message_that_is_sent() -> None:
+    sent = agent_pb2.SessionResponse()
+    codec.assignment_to_proto(ASSIGNMENT, sent.assignment)
+    assert sent == agent_pb2.SessionResponse(assignment=codec.assignment_to_proto(ASSIGNMENT))
+    assert sent.assignment.launch.rendezvous.pools
+
+
 def test_hosts_are_not_told_whose_a_secret_is() -> None:
     task = Task(("x",), secrets=(SecretVariable("TOKEN", secret="wandb", holder="user/ann"),))
     message = codec.assignment_to_proto(dataclasses.replace(ASSIGNMENT, launch=Launch(task, 0, 1, 1)))

@@ -250,7 +250,9 @@ def to_agent(
     match action:
         case act.Assign():
             hit("controller.assignment.before")
-            return agent_pb2.SessionResponse(assignment=codec.assignment_to_proto(action.assignment))
+            order = agent_pb2.SessionResponse()
+            codec.assignment_to_proto(action.assignment, order.assignment)
+            return order
         case act.StopOrphan():
             return agent_pb2.SessionResponse(assignment=agent_messages.stop_orphan(action, driver.cluster.epoch))
         case act.AckExit():
