@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, defaultdict
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
@@ -65,8 +66,25 @@ class Overview:
     """Jobs that have not used their GPUs for as long as their policy says."""
 
 
+@dataclass(frozen=True, slots=True)
+class HostCount:
+    """The part of one host in the count, as far as time alone does not change it."""
+
+    state: HostState
+    gpus: Mapping[GpuState, int]
+    quarantined: int
+    """Its quarantined shares."""
+    is_noted: bool
+    """Whether there is more to say of it than that it is ready."""
+
+
+CountHost = Callable[[Cluster, Host, Collection[str]], HostCount]
+"""Counts one host; the last argument is ``kept_hosts``."""
+
 JOBS_AT_ONCE, HOSTS_AT_ONCE = 256, 16
 """So many between two pieces, which take a millisecond or less where a host has ten workers."""
+_PROJECT_AND_STATE = attrgetter("gang.project", "state._name_")
+"""Not a function of ours: a call of one for each of ten thousand jobs takes twice as long."""
 
 
 def overview(cluster: Cluster, now: Now) -> Overview:
@@ -80,26 +98,25 @@ def overview(cluster: Cluster, now: Now) -> Overview:
             return found
 
 
-def counting(cluster: Cluster, now: Now) -> Generator[None, None, Overview]:
+def counting(cluster: Cluster, now: Now, count: CountHost | None = None) -> Generator[None, None, Overview]:
     """Count hosts, GPUs and jobs by state, a piece at each ``next``. The cluster may change between two pieces: who is
-    there as it begins is counted, unless gone by its turn.
+    there as it begins is counted, unless gone by its turn. ``count``: in place of ``count_host``, with its results.
     """
     found = Overview()
     whole, ended = list(cluster.jobs.whole.values()), cluster.jobs.heads_by_state.copy()
-    for (project, state), count in ended.items():
-        _count_jobs(found, project, state.name, count)
+    for (project, state), number in ended.items():
+        _count_jobs(found, project, state.name, number)
     for first in range(0, len(whole), JOBS_AT_ONCE):
         jobs = whole[first : first + JOBS_AT_ONCE]
-        for (project, name), count in Counter(
-            [(job.gang.project, job.state._name_) for job in jobs if not job.deleted]
-        ).items():
-            _count_jobs(found, project, name, count)
+        alike = Counter(map(_PROJECT_AND_STATE, [job for job in jobs if not job.deleted]))
+        for (project, state_name), number in alike.items():
+            _count_jobs(found, project, state_name, number)
         yield
     names, kept = list(cluster.hosts), kept_hosts(cluster, now)
     for first in range(0, len(names), HOSTS_AT_ONCE):
         for name in names[first : first + HOSTS_AT_ONCE]:
             if (host := cluster.hosts.get(name)) is not None:
-                _count_host(found, cluster, host, kept, now)
+                _add_host(found, cluster, host, (count or count_host)(cluster, host, kept), now)
         yield
     yield from _waiting(found, cluster)
     yield from _troubled(found, cluster)
@@ -130,18 +147,18 @@ def _waiting(found: Overview, cluster: Cluster) -> Generator[None, None, None]:
 
 def _troubled(found: Overview, cluster: Cluster) -> Generator[None, None, None]:
     """Jobs that go on and need a look."""
-    for number, job_id in enumerate(list(cluster.runtime), 1):
-        job = cluster.jobs.whole.get(job_id)
-        if job is None:
-            continue
-        if job.hangs and job.hangs[-1].open:
-            found.hangs.append(job)
-        elif job.budgets.hang_restarts > 1 and not job.terminal:
-            found.hang_again.append(job)
-        if job.underuse is not None:
-            found.underused.append(job)
-        if number % JOBS_AT_ONCE == 0:
-            yield
+    names, whole = list(cluster.runtime), cluster.jobs.whole
+    for first in range(0, len(names), JOBS_AT_ONCE):
+        for job in map(whole.get, names[first : first + JOBS_AT_ONCE]):
+            if job is None:
+                continue
+            if job.hangs and job.hangs[-1].open:
+                found.hangs.append(job)
+            elif job.budgets.hang_restarts > 1 and not job.terminal:
+                found.hang_again.append(job)
+            if job.underuse is not None:
+                found.underused.append(job)
+        yield
 
 
 def host_state(cluster: Cluster, host: Host, kept: Collection[str] = ()) -> HostState:
@@ -161,23 +178,31 @@ def host_state(cluster: Cluster, host: Host, kept: Collection[str] = ()) -> Host
     return HostState.RESERVED if host.name in kept else HostState.READY
 
 
-def _count_host(found: Overview, cluster: Cluster, host: Host, kept: Collection[str], now: Now) -> None:
-    state, presence = host_state(cluster, host, kept), cluster.presence_of(host.name)
-    found.hosts[state] += 1
+def count_host(cluster: Cluster, host: Host, kept: Collection[str]) -> HostCount:
+    """The part of one host in the count. ``kept``: ``kept_hosts``."""
+    state = host_state(cluster, host, kept)
+    shares = sum(is_quarantined(cluster, host.name, key) for key in host.allocations)
+    known, idle = gpu_states(cluster, host, kept)
+    gpus = Counter(known.values())
+    gpus[idle] += sum(gpu.uuid not in known for gpu in host.inventory.gpus)
+    well = state in (HostState.READY, HostState.RESERVED)
+    return HostCount(state, gpus, shares, not well or bool(shares or host.faulty) or _is_noted(host))
+
+
+def _add_host(found: Overview, cluster: Cluster, host: Host, its: HostCount, now: Now) -> None:
+    presence = cluster.presence_of(host.name)
+    found.hosts[its.state] += 1
     found.connected += presence.session is not None
     if host.agent_version:
         found.versions[host.agent_version] += 1
-    if state in (HostState.LOST, HostState.SILENT):
+    if its.state in (HostState.LOST, HostState.SILENT):
         found.silent_s[host.name] = max(now.mono - presence.last_seen, 0.0)
-    shares = sum(is_quarantined(cluster, host.name, key) for key in host.allocations)
-    if shares:
-        found.quarantined[host.name] = shares
-    well = state in (HostState.READY, HostState.RESERVED)
-    if not well or shares or host.faulty or _is_noted(host):
+    if its.quarantined:
+        found.quarantined[host.name] = its.quarantined
+    if its.is_noted:
         found.noted.append(host.name)
-    known, idle = gpu_states(cluster, host, kept)
-    found.gpus.update(known.values())
-    found.gpus[idle] += sum(gpu.uuid not in known for gpu in host.inventory.gpus)
+    for state, number in its.gpus.items():
+        found.gpus[state] += number
 
 
 def _is_noted(host: Host) -> bool:

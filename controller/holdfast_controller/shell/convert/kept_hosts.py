@@ -1,7 +1,7 @@
-"""Pictures of hosts that are made again only once what they show has changed.
+"""Hosts as they are shown, made again only once that has changed: the picture of each, and its part in counts of all.
 
 To look whether a host is as it was takes a twentieth of making its message, and of a thousand in a list few have
-changed. A picture comes from the host's own fields, from whether it is heard and takes work, and from the jobs that
+changed. Both come from the host's own fields, from whether it is heard and takes work, and from the jobs that
 have shares of it, which change by events alone.
 """
 
@@ -14,8 +14,10 @@ from typing import Any
 from holdfast.v1 import host_pb2
 from holdfast_controller.core.lifecycle.other_hosts import takes_work
 from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import Host, job_of
 from holdfast_controller.core.views.gpu_states import is_unreconciled
+from holdfast_controller.core.views.overview import HostCount, count_host
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.driver import Driver
 
@@ -25,15 +27,22 @@ _JOB = "job/"
 
 @dataclass(eq=False)
 class KeptHost:
-    """A host as it was when ``message`` was made, which is not changed afterwards."""
+    """A host as it was, with what was made of it since, which is not changed afterwards."""
 
     fields: dict[str, Any]
     around: tuple[object, ...]
     jobs: frozenset[str]
-    message: host_pb2.Host
+    made: host_pb2.Host | None = None
     """Without the time at which it was heard."""
+    count: HostCount | None = None
     text: tuple[str, str] | None = None
     """As it was printed: before and after that time."""
+
+    @property
+    def message(self) -> host_pb2.Host:
+        """The picture, which ``KeptHosts.picture`` has made."""
+        assert self.made is not None
+        return self.made
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class Listed:
 
 
 class KeptHosts:
-    """The newest picture of each host."""
+    """The newest state of each host that was shown or counted."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -53,7 +62,7 @@ class KeptHosts:
         self._position = 0
 
     def look(self) -> None:
-        """Find out which jobs have changed; call it before a list is made."""
+        """Find out which jobs have changed; call it before hosts are listed or counted."""
         changes, cluster = self._driver.changes, self._driver.cluster
         found = changes.since(self._position)
         self._position = changes.newest
@@ -67,7 +76,21 @@ class KeptHosts:
                 del self._kept[name]
 
     def picture(self, host: Host, kept: Collection[str]) -> KeptHost:
-        """The host as it is now. ``kept``: ``gpu_states.kept_hosts``."""
+        """The host as it is now, with its picture. ``kept``: ``gpu_states.kept_hosts``."""
+        found = self._as_it_is(host, kept)
+        if found.made is None:
+            found.made = host_to_proto(self._driver.cluster, host, kept)
+            found.made.ClearField("last_seen")
+        return found
+
+    def count(self, cluster: Cluster, host: Host, kept: Collection[str]) -> HostCount:
+        """Returns what ``count_host`` does."""
+        found = self._as_it_is(host, kept)
+        if found.count is None:
+            found.count = count_host(cluster, host, kept)
+        return found.count
+
+    def _as_it_is(self, host: Host, kept: Collection[str]) -> KeptHost:
         cluster = self._driver.cluster
         presence = cluster.presence_of(host.name)
         around = (
@@ -81,11 +104,8 @@ class KeptHosts:
         )
         found = self._kept.get(host.name)
         if found is None or found.fields != host.__dict__ or found.around != around or host.throttled:
-            message = host_to_proto(cluster, host, kept)
-            message.ClearField("last_seen")
             fields = {
                 key: value.copy() if type(value) in _CONTAINERS else value for key, value in vars(host).items()
             }
-            jobs = frozenset(map(job_of, host.allocations))
-            found = self._kept[host.name] = KeptHost(fields, around, jobs, message)
+            found = self._kept[host.name] = KeptHost(fields, around, frozenset(map(job_of, host.allocations)))
         return found

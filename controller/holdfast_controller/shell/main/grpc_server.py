@@ -135,7 +135,7 @@ def build(
         bundles,
         series,
     )
-    hosts = HostService(driver)
+    hosts = HostService(driver, whole.hosts)
     job_pb2_grpc.add_JobServiceServicer_to_server(jobs, services)
     bundle_pb2_grpc.add_BundleServiceServicer_to_server(BundleService(driver, bundles), services)
     hangs = HangService(driver, transfers)

@@ -27,6 +27,7 @@ from holdfast_controller.core.views.overview import Overview, counting
 from holdfast_controller.shell.calls.rpc import Context, caller_name, streaming, unary
 from holdfast_controller.shell.calls.slices import TURNS
 from holdfast_controller.shell.convert.job_to_proto import motd_to_proto, timestamp
+from holdfast_controller.shell.convert.kept_hosts import KeptHosts
 from holdfast_controller.shell.convert.share_to_proto import share_to_proto
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.notify.dispatcher import Dispatcher
@@ -59,6 +60,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
     ) -> None:
         """``topology`` gets the labels that name the levels of the network."""
         self._driver = driver
+        self.hosts = KeptHosts(driver)
         self._metrics = metrics
         self._dispatcher = dispatcher
         self._name = cluster_name
@@ -126,7 +128,8 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             if known is not None and at.mono < known[0]:
                 return known[1]
             slices = TURNS.begin()
-            found = await slices.through(counting(self._driver.cluster, at))
+            self.hosts.look()
+            found = await slices.through(counting(self._driver.cluster, at, self.hosts.count))
             took_s = slices.worked_s
             kept = at.mono_in(min(COUNTED_FOR * took_s, KEPT_S))
             self._counted = (kept, found) if took_s > COUNT_S else None

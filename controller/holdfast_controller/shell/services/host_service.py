@@ -46,10 +46,10 @@ ROUNDING_S = 1e-6
 class HostService(host_pb2_grpc.HostServiceServicer):
     """Serves hosts as the model has them, once that is durable."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, kept: KeptHosts) -> None:
         self._driver = driver
         self._pictures = HostPictures(driver)
-        self._kept = KeptHosts(driver)
+        self._kept = kept
 
     @unary
     async def ListHosts(self, request: host_pb2.ListHostsRequest, context: Context) -> host_pb2.ListHostsResponse:

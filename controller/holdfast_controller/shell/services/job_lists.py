@@ -41,7 +41,7 @@ async def matching(
         some = [
             each
             for each in found_in(listed[first : first + _FILTERED_AT_ONCE])
-            if not each.deleted and sees(each.project) and matches(each)
+            if matches(each) and not each.deleted and sees(each.project)
         ]
         for known in some:
             if request.one_per_array and known.element is not None:

@@ -1,4 +1,4 @@
-"""Pictures of hosts that are kept: each is what would be made anew, whatever has happened meanwhile."""
+"""Pictures and counts that are kept of hosts: each is what would be made anew, whatever has happened meanwhile."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from bench.costs.metrics import model
 from holdfast.v1 import host_pb2
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
-from holdfast_controller.core.model.clock import Wall
+from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import Allocation, Liveness, Orphan
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.views.overview import CountHost, Overview, count_host, counting
 from holdfast_controller.shell.convert import kept_hosts
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.convert.kept_hosts import KeptHosts
@@ -44,6 +45,17 @@ class Site:
             anew = host_to_proto(self.cluster, host, self.spares)
             anew.ClearField("last_seen")
             assert found == anew
+        assert self.counted(self.hosts.count) == self.counted(count_host)
+
+    def counted(self, count: CountHost) -> Overview:
+        self.hosts.look()
+        pieces = counting(self.cluster, Now(Mono(9.0), Wall(9.0)), count)
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as done:
+                found: Overview = done.value
+                return found
 
 
 def test_a_picture_is_made_again_only_once_something_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,8 +78,25 @@ def test_a_picture_is_made_again_only_once_something_has_changed(monkeypatch: py
     assert made[9:] == ["host-1"], "of a job that has changed its hosts may show more than their own fields"
 
 
+def test_a_host_is_counted_again_only_once_something_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    site, counted = Site(), list[str]()
+
+    def noted(cluster: Cluster, host: Any, kept: Any) -> Any:
+        counted.append(host.name)
+        return count_host(cluster, host, kept)
+
+    monkeypatch.setattr(kept_hosts, "count_host", noted)
+    for _ in range(2):
+        site.counted(site.hosts.count)
+    assert counted == list(site.cluster.hosts)
+    site.tell(ev.JobEnding(job_id="job-1", at=Wall(6.0), outcome=JobState.FAILED), "job/job-1")
+    site.cluster.presence_of("host-3").liveness = Liveness.LOST
+    assert site.counted(site.hosts.count) == site.counted(count_host)
+    assert counted[8:] == ["host-1", "host-3"]
+
+
 @pytest.mark.parametrize("seed", range(20))
-def test_a_kept_picture_is_what_would_be_made_anew(seed: int) -> None:
+def test_a_kept_picture_or_count_is_what_would_be_made_anew(seed: int) -> None:
     site, draw = Site(), random.Random(seed)
     for _ in range(60):
         name = draw.choice(list(site.cluster.hosts))
