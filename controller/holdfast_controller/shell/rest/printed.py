@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -10,10 +11,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from holdfast._base.printable import json_text
+from holdfast._sdk import json_view
+from holdfast.v1 import job_pb2
 from holdfast_controller.shell.calls.slices import TURNS, apart
 
 WRITTEN_BYTES = 4 << 10
 """Of a message: less becomes JSON in two milliseconds, at half a microsecond a byte."""
+
+ROWS_KEPT = 1_024
+"""Rows of jobs whose text is kept, of a kilobyte each."""
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -57,11 +63,29 @@ async def listed(key: str, messages: Iterable[M], printed: Callable[[M], object]
     """The answer for a page of a list, with what ``printed`` makes of each entry. Each becomes text in a slice: one
     text of all would hold the loop up, wherever it was made.
     """
+    return await _listed(key, messages, lambda each: text_of(printed(each)), token)
+
+
+async def listed_rows(key: str, jobs: Iterable[job_pb2.CustomJob], token: str) -> Listed:
+    """The answer for a page of rows of jobs. Of most rows nothing is new since they became text the last time."""
+    return await _listed(key, jobs, _row_text, token)
+
+
+async def _listed(key: str, messages: Iterable[M], text: Callable[[M], str], token: str) -> Listed:
     slices, texts = TURNS.begin(), list[str]()
     for message in messages:
-        texts.append(await written(message, lambda each: text_of(printed(each))))
+        texts.append(await written(message, text))
         await slices.rest()
     return Listed(key, texts, token, texts.__getitem__)
+
+
+def _row_text(job: job_pb2.CustomJob) -> str:
+    return _text_of_row(job.SerializeToString(deterministic=True))
+
+
+@functools.lru_cache(maxsize=ROWS_KEPT)
+def _text_of_row(packed: bytes) -> str:
+    return text_of(json_view.job_row(job_pb2.CustomJob.FromString(packed)))
 
 
 async def answered(message: Message, content: Callable[[], object]) -> Response:

@@ -25,7 +25,7 @@ from holdfast_controller.shell.rest.context import context_of
 from holdfast_controller.shell.rest.errors import Refusal, on_error
 from holdfast_controller.shell.rest.guards import Bounds, Guards
 from holdfast_controller.shell.rest.host_texts import listed_hosts
-from holdfast_controller.shell.rest.printed import Json, answered, listed
+from holdfast_controller.shell.rest.printed import Json, answered, listed, listed_rows
 from holdfast_controller.shell.rest.read_mask import masked, parse_mask
 from holdfast_controller.shell.rest.reference import in_its_form
 from holdfast_controller.shell.rest.schedule_routes import ScheduleGate
@@ -168,10 +168,12 @@ class Gate:
             one_per_array=body.truth(given, "onePerArray"),
         )
         key = "customJobs" if "project" in request.path_params else "jobs"
-        printed = json_view.job_row if row else lambda job: masked(_printed(request, job, workers=False), mask)
 
         async def show(found: job_pb2.ListJobsResponse) -> Response:
-            return await listed(key, found.jobs, printed, found.next_page_token)
+            jobs, token = found.jobs, found.next_page_token
+            if row:
+                return await listed_rows(key, jobs, token)
+            return await listed(key, jobs, lambda job: masked(_printed(request, job, workers=False), mask), token)
 
         if row:
             return await self._shown(request, f"{JOBS}ListJobs", message, show)
