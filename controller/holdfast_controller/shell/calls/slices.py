@@ -5,6 +5,9 @@ makes a pause, and of all answers to callers who ask for much one at a time has 
 be cut, such as the text of one large job, goes to the one thread of ``apart``: several would take the interpreter
 from the loop more often.
 
+What several ask for who look at the page is the work of ``READERS``, and in no hurry: its slices are shorter, and each
+has a pause behind it.
+
 Many short calls are as much as a long one: while others call too, all calls of one party together have
 ``SHORT_SHARE`` of the time, and alone as much as there is.
 
@@ -28,6 +31,10 @@ from holdfast_controller.core.model.accounts.token_buckets import Buckets
 
 SLICE_S = 0.002
 """Of the processor's time: on a busy machine others are not to wait for what it does beside."""
+READERS = "readers of the page"
+"""The party of what several parties wait for."""
+READERS_SLICE_S = 0.001
+"""A relaunch comes to the loop some forty times, so each slice without a pause behind it holds it up by forty."""
 SHORT_S, SHORT_SHARE = 0.025, 0.25
 """So much work of one caller at once, and that share of the time from then on, is none that takes long: it lets others
 go on, and waits for no turn. Many short answers, one after the other, are as much as a long one."""
@@ -134,6 +141,7 @@ class Slices:
 
     def __init__(self, one: asyncio.Lock, short: Buckets, asked_by: str) -> None:
         self._one, self._short, self._asked_by = one, short, asked_by
+        self._slice_s = READERS_SLICE_S if asked_by == READERS else SLICE_S
         self._began, self._since = time.thread_time(), time.monotonic()
         self._before_s = 0.0
         """Of the processor's time, in the slices that are over."""
@@ -156,15 +164,15 @@ class Slices:
     async def rest(self) -> None:
         """Let others go on, if the slice is over, and return when there is another."""
         now = time.monotonic()
-        if now - self._since < SLICE_S:  # to ask for the processor's time takes ten times as long
+        if now - self._since < self._slice_s:  # to ask for the processor's time takes ten times as long
             return
         worked_s = time.thread_time() - self._began
-        if worked_s < SLICE_S:
+        if worked_s < self._slice_s:
             return
         # Where processors are short, others wait for it longer than it works; it may have waited itself, too.
         held_s = min(max(worked_s, now - self._since), STARVED * worked_s)
         self._short.charge(self._asked_by, held_s, now)
-        if not self._short.owed_s(self._asked_by, now):
+        if self._asked_by != READERS and not self._short.owed_s(self._asked_by, now):
             await asyncio.sleep(0)
         else:
             await self._make_way(held_s)

@@ -7,6 +7,7 @@ here as by a call of the reader's own: with the rights of the moment, and shared
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
@@ -22,7 +23,7 @@ from holdfast_controller.shell.rest.calls import Aborted
 from holdfast_controller.shell.rest.context import Endpoint, answers_once
 from holdfast_controller.shell.rest.errors import Refusal
 from holdfast_controller.shell.rest.shared_answers import Followed, Queue, Shared
-from holdfast_controller.shell.rest.streams import changes_form, gzip_block
+from holdfast_controller.shell.rest.streams import change_event, gzip_block
 
 MOST = 32
 """Answers that one stream follows."""
@@ -108,7 +109,7 @@ async def followed(
     request: Request, asked: list[str], queue: Queue, changes: AsyncGenerator[Change, None]
 ) -> AsyncGenerator[bytes, None]:
     """The changes, each with what it changes of the answers that are ``asked`` for, as blocks of gzip."""
-    loop, write = asyncio.get_running_loop(), changes_form(request).write
+    loop = asyncio.get_running_loop()
     questions = [_Question(request, each) for each in asked[:MOST]]
     cursor = 0
     coming = loop.create_task(_next(changes))
@@ -120,7 +121,7 @@ async def followed(
                 change = coming.result()
                 if change is None:
                     return
-                parts.append(gzip_block(write(change)))
+                parts.append(_block(change.SerializeToString()))
                 if not cursor:
                     carried = [each.address for each in questions if each.is_answered]
                     parts.append(_event("follows", {"paths": carried}))
@@ -128,6 +129,7 @@ async def followed(
                 coming = loop.create_task(_next(changes))
                 for each in questions:
                     each.note(change)
+                await queue.in_turn()  # all streams get it at the same moment
             for each in questions:
                 each.begin(cursor)
             if works := _works(questions):
@@ -146,6 +148,12 @@ async def followed(
             work.cancel()
         await asyncio.gather(*unread, return_exceptions=True)
         await changes.aclose()
+
+
+@functools.lru_cache(maxsize=16)
+def _block(change: bytes) -> bytes:
+    """The event of a change, once for all streams that get the same."""
+    return gzip_block(change_event(Change.FromString(change)))
 
 
 def _event(name: str, data: object) -> bytes:

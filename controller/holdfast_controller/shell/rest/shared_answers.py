@@ -27,14 +27,13 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdfast_controller.shell.calls.slices import ASKED_BY, apart_if_large
+from holdfast_controller.shell.calls.slices import ASKED_BY, READERS, apart_if_large
 from holdfast_controller.shell.rest.printed import Listed, text_of
 from holdfast_controller.shell.rest.streams import gzip_block
 
 FRESH_S = 1.0
 SHARE = 40
 BURST_S = 0.5
-READERS = "readers of the page"
 LONGEST_S = 4.0
 """From the beginning of one rendering to that of the next, at the longest."""
 KEPT = 256
@@ -237,6 +236,7 @@ class SharedAnswers:
     ) -> Shared:
         with place:
             await self._spared(question)
+            await self._queue.in_turn()  # others begin at the same moment
             work, question.following = question.following, None
             assert work is not None
             parties, question.parties = question.parties, set()

@@ -14,7 +14,7 @@ import pytest
 from starlette.responses import Response
 
 from holdfast.errors import TooMany, Unavailable
-from holdfast_controller.shell.calls.slices import ASKED_BY
+from holdfast_controller.shell.calls.slices import ASKED_BY, READERS
 from holdfast_controller.shell.rest import shared_answers
 from holdfast_controller.shell.rest.printed import Listed
 from holdfast_controller.shell.rest.shared_answers import (
@@ -22,7 +22,6 @@ from holdfast_controller.shell.rest.shared_answers import (
     BURST_S,
     FRESH_S,
     LONGEST_S,
-    READERS,
     SHARE,
     Shared,
     SharedAnswers,

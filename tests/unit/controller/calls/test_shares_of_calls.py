@@ -142,3 +142,18 @@ async def test_a_call_is_ended_where_it_stands_and_may_clean_up(at: Time) -> Non
     with pytest.raises(asyncio.CancelledError):
         await task
     assert cleaned == [True]
+
+
+@pytest.mark.parametrize("party", ["user/eve", slices.READERS])
+async def test_work_for_all_readers_has_short_slices_with_a_pause_behind_each(at: Time, party: str) -> None:
+    slices.ASKED_BY.set(party)
+    some, pauses = at.turns.begin(), list[float]()
+    for _ in range(8):
+        before = at.waited_s
+        at.work(slices.READERS_SLICE_S)
+        await some.rest()
+        pauses.append(at.waited_s - before)
+    if party == slices.READERS:
+        assert pauses == pytest.approx([slices.PAUSES * slices.READERS_SLICE_S] * 8)
+    else:
+        assert pauses == [0.0] * 8, "a party of its own has some in a row"

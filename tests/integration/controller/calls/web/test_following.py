@@ -16,8 +16,9 @@ from tests.integration.controller.calls.web.test_shared_answers import site as s
 from tests.integration.controller.calls.web.test_web import Site
 from tests.integration.controller.web import WITHIN_S
 
-from holdfast.v1 import access_pb2
-from holdfast_controller.shell.rest import shared_answers
+from holdfast.v1 import access_pb2, cluster_pb2
+from holdfast_controller.shell.rest import following as answers_followed
+from holdfast_controller.shell.rest import shared_answers, streams
 
 ROWS, HOSTS = LISTS[0], "/v1/hosts?pageSize=1000"
 
@@ -129,6 +130,30 @@ async def test_followers_with_equal_rights_share_one_rendering_of_each_change(
             await page.until(lambda held: len(held[ROWS]["jobs"]) == 1)
         assert rendered[0].rendered - before == 1
         assert one.told[-1] == other.told[-1]
+
+
+async def test_a_change_is_written_once_for_all_streams(monkeypatch: pytest.MonkeyPatch, site: Site) -> None:
+    written = list[int]()
+
+    def noted(change: cluster_pb2.WatchChangesResponse) -> bytes:
+        written.append(change.cursor)
+        return streams.change_event(change)
+
+    monkeypatch.setattr(answers_followed, "change_event", noted)
+    async with (
+        site.signed_in("user/vera") as vera,
+        site.signed_in("user/otto") as otto,
+        following(vera, ROWS) as one,
+        following(otto, ROWS) as other,
+    ):
+        for page in (one, other):
+            await page.until(lambda held: ROWS in held)
+        for _ in range(2):
+            await submitted(vera, "vision")
+            for page in (one, other):
+                before = len(page.held[ROWS]["jobs"])
+                await page.until(lambda held, before=before: len(held[ROWS]["jobs"]) > before)  # type: ignore[misc]
+    assert written and len(written) == len(set(written))
 
 
 async def test_followers_with_other_rights_are_told_of_theirs_alone(site: Site) -> None:
