@@ -61,7 +61,8 @@ class Shared:
         self._made = made
         self._body = b"" if isinstance(made, Listed) else bytes(made.body)
         self._packed: asyncio.Task[bytes] | None = None
-        self._frames: dict[str, bytes] = {}
+        self._frames: dict[str, asyncio.Task[bytes]] = {}
+        """By the tag of the answer that is changed: one for all who follow it, though all ask at the same moment."""
         self.tag: str = tag
         self.whole_at: float = at
         self._before: Shared | None = None
@@ -107,10 +108,18 @@ class Shared:
         base = self._before if self._before is not None and self._before.tag == known else None
         known = known if base is not None else ""
         if known not in self._frames:
+            self._frames[known] = asyncio.get_running_loop().create_task(self._framed(address, known, base))
+        return await asyncio.shield(self._frames[known])
+
+    async def _framed(self, address: str, known: str, base: Shared | None) -> bytes:
+        def event() -> bytes:
             said = text_of({"path": address, "from": known, "tag": self.tag})[:-1]
-            event = f"event: answer\ndata: {said},{self._change(base)}}}\n\n".encode()
-            self._frames[known] = await apart_if_large(len(event), gzip_block, event)
-        return self._frames[known]
+            return f"event: answer\ndata: {said},{self._change(base)}}}\n\n".encode()
+
+        if base is None:  # a thousand hosts as a whole hold the loop for 5 ms
+            return await apart_if_large(self.size, lambda: gzip_block(event()))
+        made = event()
+        return await apart_if_large(len(made), gzip_block, made)
 
     def _change(self, base: Shared | None) -> str:
         """The fields that make this answer of another one, or of none."""

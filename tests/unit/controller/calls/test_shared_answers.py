@@ -325,3 +325,20 @@ async def test_an_answer_that_says_the_same_is_no_news(site: Site) -> None:
     known = Shared(listed("a", ages=True), old, "2", AGED_S - 1)
     aged = Shared(listed("a", ages=True), known, "3", AGED_S)
     assert (known.tag, aged.tag) == ("1", "3") and (await told(aged, "1"))["parts"] == ["a"]
+
+
+@pytest.mark.parametrize("known", ["", "1"])
+@pytest.mark.parametrize("count", [3, 3_000])
+async def test_what_all_are_told_at_one_moment_is_made_once(known: str, count: int) -> None:
+    made: list[int] = []
+
+    def text(number: int) -> str:
+        made.append(number)
+        return f'"{number:040}"'
+
+    first = Shared(Listed("hosts", list(range(count)), "", text), None, "1", 0.0)
+    second = Shared(Listed("hosts", list(range(1, 2 * count, 2)), "", text), first, "2", 0.0)
+    made.clear()
+    frames = await asyncio.gather(*(second.frame("/v1/hosts", known) for _ in range(50)))
+    assert len(set(frames)) == 1 and frames[0]
+    assert len(made) <= count + 1, "with one look at its size"
