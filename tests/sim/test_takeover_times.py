@@ -20,12 +20,12 @@ PHASES_S = (0.0, 0.2, 0.4)
 class Watched(Site):
     """Notes when controllers end and begin to lead, in seconds after the fault."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: Fault, *before: Fault) -> None:
         self.fault = fault
         self.ended: list[float] = []
         self.led: list[float] = []
         calm = (1.0, 1.0, 1.0)
-        plan = SitePlan(1, 1, Weights(), calm, 1.0, AT_S + 30.0, moves=(), probe=False, faults=(fault,))
+        plan = SitePlan(1, 1, Weights(), calm, 1.0, AT_S + 30.0, moves=(), probe=False, faults=(*before, fault))
         super().__init__(plan)
 
     def controller_died(self, controller: Any) -> None:
@@ -55,6 +55,14 @@ def test_a_leader_that_is_cut_off_from_its_database_lets_its_users_go_once_anoth
     site = carried_out("cut from the database", phase_s, 12.0, way)
     assert site.led[0] < 2.6, "two seconds without a sign of life"
     assert site.ended[0] < 2.6, "and no longer does the old one keep its users"
+
+
+def test_a_leader_that_is_cut_off_while_the_one_before_it_comes_back_lets_its_users_go_as_soon() -> None:
+    """It has seen no standby yet, but has taken the place of a controller that will soon be one."""
+    site = Watched(Fault(AT_S + 2.0, "cut from the database", 20.0), Fault(AT_S, "killed"))
+    site.run()
+    assert site.ended[0] < 2.6
+    assert site.led[0] < 6.0, "three seconds until it is there, and a term"
 
 
 @pytest.mark.parametrize("for_s", [0.5, 3.0])

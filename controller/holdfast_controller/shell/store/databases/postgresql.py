@@ -169,6 +169,8 @@ class PostgresDatabase:
         """Count this epoch's transactions from 0, and have the connection named after it."""
         self._beat = self._next = 0
         self._leads = True
+        if self._stands_by:
+            self._patience.other_returns()
         self._tell(postgresql_standbys.leaders_name(epoch))
 
     @contextlib.contextmanager

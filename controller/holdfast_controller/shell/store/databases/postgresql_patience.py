@@ -16,6 +16,8 @@ FOR_S, BESIDE_ANOTHER_S = 30.0, 4.0
 UNHEARD_S = 1.8
 """Beside another, a database that says nothing for so long, not even no, ends it: unlike a restart it is out of this
 machine's reach alone, as far as can be known, and the other one leads by now."""
+BACK_S = 15.0
+"""Within that another controller, whose place was taken, is there again: its service manager starts it."""
 AT_ONCE_S, EVERY_S = 1.0, 0.25
 """What fails within that was refused, by the server or its machine; the wait between two tries."""
 R = TypeVar("R")
@@ -37,13 +39,20 @@ class Patience:
         self._ended: sa.exc.DBAPIError | None = None
         self.has_standby = False
         """Whether this controller leads, and another one may reach the database."""
+        self._other_returns = 0.0
+        """Until when one is expected, whether it is seen yet or not."""
+
+    def other_returns(self) -> None:
+        """This controller leads, in the place of another one."""
+        self._other_returns = time.monotonic() + BACK_S
 
     def broke(self, error: sa.exc.DBAPIError) -> None:
         """The connection is broken: the wait begins, if it hasn't yet, and is over where it has lasted long enough."""
         now = time.monotonic()
         self._since = self._since or now
-        longest_s = BESIDE_ANOTHER_S if self.has_standby else FOR_S
-        if now - self._since >= longest_s or (self.has_standby and now - self._heard >= UNHEARD_S):
+        has_other = self.has_standby or now < self._other_returns
+        longest_s = BESIDE_ANOTHER_S if has_other else FOR_S
+        if now - self._since >= longest_s or (has_other and now - self._heard >= UNHEARD_S):
             self._ended = error
 
     def wait(self, attempt: Callable[[], R], drop: Callable[[sa.exc.DBAPIError], bool]) -> R:
