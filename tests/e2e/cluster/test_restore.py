@@ -83,7 +83,7 @@ def test_a_controller_whose_disk_is_lost_goes_on_from_a_backup(tmp_path: Path) -
         shutil.rmtree(site.root / "state")
         settings.unlink()
         said = site.command("holdfast_controller", "restore", "b.hf", *words).stdout
-        assert "2 jobs, 2 going on, 1 hosts" in said
+        assert "2 jobs, 2 going on, 1 host." in said
         start(site, "restored")
 
         after = reach(site, a, "RUNNING", generation=2)

@@ -25,7 +25,7 @@ def test_a_killed_rank_is_back_with_its_imports_done(trio: DevCluster, tmp_path:
     job_id = submit(trio, tmp_path, "", command=[sys.executable, "-u", "-c", PROGRAM], warm={"mode": "AUTO"})
     trio.reach(job_id, "RUNNING")
     trio.until(lambda: all("modules wait in" in each["warm"] for each in trio.job(job_id)["workers"]), 90)
-    assert "Warm start of workerpool1-0: 1 ranks with" in trio.holdfast("job", "show", job_id).stdout
+    assert "Warm start of workerpool1-0: 1 rank parked" in trio.holdfast("job", "show", job_id).stdout
     parked = of_job(job_id)
     pid = trio.job(job_id)["workers"][1]["ranks"][0]["pid"]
     os.kill(pid, signal.SIGKILL)

@@ -16,7 +16,7 @@ from holdfast_controller.core.step.assignment import desired
 WARM = WarmStart(never=("pandas",))
 STEPS = tuple(f"step {step} loss {5 - step / 200:.2f}" for step in range(0, 501, 50))
 WORDS = ("amber", "birch", "cedar", "delta", "ember")
-WAITING = "1 ranks with 73 modules wait in 5 MiB"
+WAITING = "1 rank parked: 73 modules wait in 5 MiB"
 
 
 def world(*, warm: WarmStart | None = WARM, workers: int = 1) -> World:

@@ -66,7 +66,7 @@ WORKER_REPORT = WorkerReport(
     gpus=("GPU-1",),
     silent_peers=((1, 4), (6, 5)),
     warm_ranks=2,
-    warm="2 ranks with 1932 modules wait in 74 MiB",
+    warm="2 ranks parked: 1932 modules wait in 74 MiB",
     in_process_ranks=1,
     bindings=tuple(
         (rank, RankBinding("0-15,64-79", True, "0", ("mlx5_0", "mlx5_1"), "2 of its cores are far"))

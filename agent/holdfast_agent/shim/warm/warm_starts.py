@@ -293,7 +293,8 @@ class WarmStarts:
         why = why or parked.settle()
         if not why:
             self._meets |= any(is_met(pid, self._plans[0].env) for pid in list(generation.live)[:1])
-            words = f"{len(parked.pids)} ranks with {parked.modules} modules wait in {parked.bytes >> 20} MiB"
+            ranks = "1 rank" if len(parked.pids) == 1 else f"{len(parked.pids)} ranks"
+            words = f"{ranks} parked: {parked.modules} modules wait in {parked.bytes >> 20} MiB"
             self._say(generation.number, "; ".join([words, *self._left_out]))
             return
         unsafe = parked.unsafe

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from holdfast._base.plural import count
 from holdfast.errors import HoldfastError
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
@@ -58,9 +59,9 @@ def main(argv: Sequence[str]) -> int:
         _NEXT.format(
             cluster=done.cluster,
             taken=f"{taken:%Y-%m-%d %H:%M:%S}",
-            jobs=len(cluster.jobs),
+            jobs=count(len(cluster.jobs), "job"),
             going=going,
-            hosts=len(cluster.hosts),
+            hosts=count(len(cluster.hosts), "host"),
             people=people,
             settings=targets.settings,
             move=move,
@@ -105,7 +106,7 @@ def _sign_out(store: Store) -> None:
 _MOVE = """Move the log to an empty database, and name it in the settings, as this says:
    holdfast-controller move-store --to URL --config {settings}
    """
-_NEXT = """The cluster {cluster} is back as it was at {taken}: {jobs} jobs, {going} going on, {hosts} hosts.
+_NEXT = """The cluster {cluster} is back as it was at {taken}: {jobs}, {going} going on, {hosts}.
 
 1. Be sure that the lost controller is off and stays so.
 2. {move}Start this one:                holdfast-controller --config {settings}

@@ -13,7 +13,7 @@ from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 
 WARM = WarmStart(("mylib",))
-WAITING = "2 ranks with 73 modules wait in 5 MiB"
+WAITING = "2 ranks parked: 73 modules wait in 5 MiB"
 
 
 def wanted(phase: Phase, generation: int = 1, warm: WarmStart | None = WARM) -> Assignment:
