@@ -62,3 +62,20 @@ def test_the_job_moves_off_a_host_that_is_lost() -> None:
     assert "host-0 lost" in world.wait(200, beating=FREE)
     leaves = "a leaves to RETRY: LOST_HOST of workerpool0-0 rank 0, keeps w1"
     assert any(words.startswith(leaves) for words in call(world))
+
+
+def test_a_job_of_which_a_host_was_switched_off_and_is_back_ends_when_it_is_cancelled() -> None:
+    """The admin's word has freed the share of its worker there: it is the job's again once the worker is found."""
+    world = half_told()
+    world.fence("host-1")
+    assert "a/1" not in world.cluster.hosts["host-1"].allocations
+    call(world)
+    job = world.cluster.jobs["a"]
+    assert job.unreconciled is None
+    assert all(f"a/{index}" in world.cluster.hosts[f"host-{index}"].allocations for index in (0, 1))
+    assert not world.cluster.hosts["host-1"].orphans
+    world.cancel("a")
+    for index in (0, 1):
+        world.exit("a", index, "STOPPED", 1)
+        world.report("a", index, "EMPTY", 1)
+    assert job.state is JobState.CANCELLED

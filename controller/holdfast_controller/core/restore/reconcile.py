@@ -146,7 +146,10 @@ def _look(step: Step, job_id: str) -> None:
     if job is None or job.unreconciled is not Unreconciled.OPEN:
         return
     reports = step.cluster.found.get(job_id, {})
-    if as_known(job, reports):
+    # A share that was freed meanwhile, as of a host that an admin said was off, is the job's again by JobFound alone.
+    if as_known(job, reports) and all(
+        holds(step.cluster, job, index, job.places[index].host) for index in job.awaited
+    ):
         step.emit(
             ev.JobCleared(
                 job_id=job.id, at=step.now.wall, reason="its hosts confirm what the restored log says of it"
