@@ -58,9 +58,11 @@ class JobAccount:
     has_turn: bool = False
     """In its array."""
     missed: bool = False
+    """One of them has ended otherwise than it waited for."""
+    let_go: bool = False
+    """A user has resumed it since, as it is to be paused for that, or was while a restore had yet to find it."""
     gives_way_to: str = ""
     """The job of which its ranks were told."""
-    """One of them has ended otherwise than it waited for."""
 
     def place(self, generation: int, worker: int) -> Place | None:
         """Where a worker was to be in a generation."""
@@ -135,6 +137,8 @@ class Ledger:
                 self._turn(name, job, check)
             case ev.JobPaused():
                 job.has_turn = False
+            case ev.JobResumed():
+                job.let_go = job.missed and (job.gang.pause_if_unmet or self.restored)
             case ev.JobPlaced(generation=generation, places=places):
                 self._after(name, job, check)
                 turn = job.has_turn or job.gang.array is None or not job.gang.array.at_once
@@ -228,7 +232,7 @@ class Ledger:
             check(bool(ended), "20 dependencies", f"{name} starts before {each.job} has ended")
             as_wanted = _WANTED[each.end](ended)
             what = f"{name} starts though {each.job} ended as {ended}"
-            check(as_wanted or job.gang.pause_if_unmet, "20 dependencies", what)
+            check(as_wanted or job.let_go, "20 dependencies", what)
 
     def _end(self, job: JobAccount, on: str) -> DependencyEnd:
         return next(each.end for each in job.gang.after if each.job == on)
