@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from tests.support import bmc, postgres, s3, slurm_cluster, ssh_hosts
+from tests.support import bmc, dead_file_server, postgres, s3, slurm_cluster, ssh_hosts
 from tests.support.podman_view import has_podman
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +57,15 @@ def _iptables() -> bool:
 def _mount() -> bool:
     with tempfile.TemporaryDirectory() as folder:
         return _works("unshare", "-m", "mount", "-t", "tmpfs", "none", folder)
+
+
+def _fuse() -> bool:
+    """Whether a file system of a process's own can be mounted."""
+    try:
+        with tempfile.TemporaryDirectory() as folder, dead_file_server.mounted(Path(folder, "mount")):
+            return True
+    except OSError:
+        return False
 
 
 def _loop() -> bool:
@@ -199,6 +208,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "fish": lambda: _works("fish", "--version"),
     "frameworks": _frameworks("frameworks"),
     "freeze": _freeze,
+    "fuse": _fuse,
     "git": lambda: _works("git", "--version"),
     "ipmi": lambda: not bmc.missing(),
     "iptables": _iptables,

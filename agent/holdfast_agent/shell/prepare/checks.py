@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -11,6 +12,14 @@ from holdfast_agent.core.launch.environment import HostFacts, search_path, worki
 from holdfast_agent.core.model.launch import PreparedCode
 from holdfast_agent.shell.users import secret_files
 from holdfast_agent.shell.users.fs_identity import files_as
+
+HOST_ERRNOS = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+        *(errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN),
+    }
+)
+"""No program can help these: a disk that is full or broken, a file server that is away."""
 
 
 def root_problem(facts: HostFacts, *, root_allowed: bool) -> str:
@@ -26,7 +35,10 @@ def root_problem(facts: HostFacts, *, root_allowed: bool) -> str:
 def problem(
     assignment: Assignment, facts: HostFacts, *, root_allowed: bool, code: PreparedCode | None = None
 ) -> str:
-    """Why the job's program can't run here; empty where it can. May block on a dead file server."""
+    """Why the job's program can't run here; empty where it can. May block on a dead file server.
+
+    Raises ``OSError`` of ``HOST_ERRNOS`` where that is the host's fault.
+    """
     launch = assignment.launch
     if launch is None:
         return f"{facts.name}: the assignment says nothing about what to run."
@@ -100,10 +112,10 @@ def _is_program(path: Path) -> bool:
 
 
 def _status(path: Path | str) -> os.stat_result | None:
-    """The status of what is there, if anything. Raises ``PermissionError`` where that can't be seen."""
+    """The status of what is there, if anything. Raises ``OSError`` where the host or its permissions keep it."""
     try:
         return os.stat(path)
-    except PermissionError:
-        raise
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno in HOST_ERRNOS):
+            raise
         return None

@@ -5,7 +5,6 @@ A fault of the program fails the job; a fault of the host is reported as such, a
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -44,10 +43,6 @@ BOUND_S = 30.0
 SHIM_TRIES = 2
 """A shim that was killed says nothing of its host; two in a row do."""
 HOOKS_AT_ONCE = 16
-_HOST_ERRNOS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
-)
-"""No program can help these."""
 
 
 @dataclass
@@ -110,12 +105,18 @@ class Preparation:
             if isinstance(got, PreparationFailed):
                 return got
             code = got
-        problem = f"{facts.name}: the checks took longer than {BOUND_S:g} s; a file server may hang."
+        unanswered = f"{facts.name}: the checks took longer than {BOUND_S:g} s; a file server may hang."
         with anyio.move_on_after(BOUND_S):
             check = partial(checks.problem, action.assignment, facts, root_allowed=self.root_allowed, code=code)
-            problem = await anyio.to_thread.run_sync(check, abandon_on_cancel=True)
-        if problem:
-            return _failed(action, problem)
+            try:
+                problem = await anyio.to_thread.run_sync(check, abandon_on_cancel=True)
+            except OSError as error:
+                return _unfit(action, f"{facts.name}: {_told(error)}.")
+            if problem:
+                return _failed(action, problem)
+            unanswered = ""
+        if unanswered:
+            return _unfit(action, unanswered)
         problem = f"{facts.name}: what an earlier generation may have left was not found out within {BOUND_S:g} s."
         with anyio.move_on_after(BOUND_S):
             problem = await self._left_by_others(action, facts)
@@ -263,9 +264,7 @@ class Preparation:
         try:
             _directories(action, facts)  # those that it shall see
         except OSError as error:
-            raise CannotHave(
-                f"{error.filename}: {error.strerror}", host_fault=error.errno in _HOST_ERRNOS
-            ) from error
+            raise CannotHave(_told(error), host_fault=error.errno in checks.HOST_ERRNOS) from error
         with anyio.CancelScope() as scope:
             self._scopes[desired.key] = scope
             try:
@@ -285,8 +284,8 @@ class Preparation:
             self.archive.keep(desired.key, launch)
             own, master = self._bind(action, launch)
         except OSError as error:
-            problem = f"{facts.name}: {error.filename or 'ports'}: {error.strerror}."
-            return _unfit(action, problem) if error.errno in _HOST_ERRNOS else _failed(action, problem)
+            problem = f"{facts.name}: {_told(error)}."
+            return _unfit(action, problem) if error.errno in checks.HOST_ERRNOS else _failed(action, problem)
         except PortTaken as error:
             return _failed(action, f"{facts.name}: {error}.")
         except NoPortFree as error:
@@ -329,6 +328,10 @@ def _directories(action: Prepare, facts: HostFacts) -> None:
     if launch is None or not launch.task.working_directory:
         os.makedirs(facts.scratch_dir, mode=0o711, exist_ok=True)
         own_directory(scratch_directory(facts, desired.key), facts, mode=0o700)
+
+
+def _told(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}"
 
 
 def _failed(action: Prepare, message: str) -> PreparationFailed:

@@ -7,6 +7,8 @@ start (``shim/secret_files.py``).
 
 from __future__ import annotations
 
+import errno
+
 from holdfast._session.assignment import Launch
 from holdfast_agent.core.launch.environment import HostFacts
 from holdfast_agent.shell.base import programs
@@ -18,13 +20,17 @@ _PROGRAM = 'for f; do [ -f "$f" ] && [ -r "$f" ] || { echo "$f"; exit 1; }; done
 
 
 def unreadable(launch: Launch, facts: HostFacts) -> str:
-    """Which of the launch's secret files its ranks couldn't read, naming the host; empty where they could."""
+    """Which of the launch's secret files its ranks couldn't read, naming the host; empty where they could.
+
+    Raises ``TimeoutError`` where that can't be found out.
+    """
     files = {each.file: each.name for each in launch.task.secrets if each.file}
     if not files:
         return ""
     ran = programs.run(Program(["/bin/sh", "-c", _PROGRAM, "sh", *files], ANSWER_S, {}, user=facts.user))
     if ran.how is How.LATE:
-        return f"{facts.name}: reading secret files takes longer than {ANSWER_S:g} s; a file server may hang."
+        problem = f"reading secret files takes longer than {ANSWER_S:g} s; a file server may hang"
+        raise TimeoutError(errno.ETIMEDOUT, problem)
     if ran.code is None:
         return f"{facts.name}: can't look at secret files as {facts.user.name}: {ran.problem}."
     if ran.code == 0:
