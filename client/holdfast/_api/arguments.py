@@ -58,14 +58,17 @@ class Arguments(TypedDict, total=False):
 
 
 def read(asked: Arguments) -> dict[str, Any]:
-    """The arguments that are given, as ``run`` has its options. Raises ``InvalidInput`` with each that is wrong."""
+    """The arguments that are given, as ``run`` has its options; names of times end in ``_s``.
+
+    Raises ``InvalidInput`` with each that is wrong.
+    """
     found: dict[str, Any] = {}
     violations: list[Violation] = []
     for name, value in asked.items():
         if value is None:
             continue
         try:
-            found[name] = _READERS[name](name, value)
+            found[name + "_s" * (name in _TIMES)] = _READERS[name](name, value)
         except InvalidInput as error:
             violations += error.violations
     if violations:
@@ -160,12 +163,12 @@ def _mapping(name: str, value: object, example: str) -> Mapping[Any, Any]:
     return value
 
 
-def _pairs(example: str, name: str, value: object) -> dict[str, str]:
+def _pairs(example: str, name: str, value: object) -> tuple[tuple[str, str], ...]:
     pairs = _mapping(name, value, example)
     for key, each in pairs.items():
         if not isinstance(key, str) or not isinstance(each, str):
             raise wrong(name, f"{key!r:.80}: {each!r:.80} is no pair of texts", f"such as {example}")
-    return {_text(name, key): _text(f"{name}[{key!r}]", each) for key, each in pairs.items()}
+    return tuple((_text(name, key), _text(f"{name}[{key!r}]", each)) for key, each in pairs.items())
 
 
 def _variables(name: str, value: object) -> tuple[str, ...]:
@@ -209,13 +212,14 @@ def _words(name: str, value: object) -> tuple[str, ...]:
     return tuple(words)
 
 
+_TIMES = ("timeout", "max_wait", "grace", "hang_timeout")
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("name", "project", "run_as", "request_id"), _text),
     **dict.fromkeys(("gpu_type", "gpu_partition_size", "machine_type"), _text),
     **dict.fromkeys(("workdir", "package"), _path),
     **dict.fromkeys(("replicas", "processes_per_worker", "priority"), partial(_whole, 1)),
     **dict.fromkeys(("gpus", "cpus", "memory_mb", "max_restarts"), partial(_whole, 0)),
-    **dict.fromkeys(("timeout", "max_wait", "grace", "hang_timeout"), seconds_of),
+    **dict.fromkeys(_TIMES, seconds_of),
     **dict.fromkeys(("restart_on_hang", "pause_if_unmet"), _flag),
     "command": _words,
     "requirements": _texts,

@@ -8,6 +8,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, ParamSpec, TypeVar
 
@@ -24,6 +25,7 @@ from holdfast.v1 import job_pb2
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Options = TypeVar("Options", JobOptions, RunRequest)
 
 JobSource = str | os.PathLike[str] | Mapping[str, Any] | spec.JobFile | job_pb2.CustomJob
 """A path of a YAML or JSON file, its content, a job file that was read, or a message."""
@@ -42,22 +44,11 @@ def job_from(source: JobSource | None, asked: Arguments, packed: Packed) -> job_
     if source is None:
         job = _of_command(given, packed)
     else:
-        if misplaced := [name for name in _OF_COMMAND if name in given]:
+        if misplaced := [name for name in _OF_COMMAND if asked.get(name) is not None]:
             raise wrong(misplaced[0], "goes with command=, and a job was given", "write it into the job")
         job = _of_source(source, packed)
         job.display_name = given.get("name") or job.display_name
-    options = JobOptions(
-        project=given.get("project"),
-        priority=given.get("priority"),
-        after=given.get("after", ()),
-        pause_if_unmet=given.get("pause_if_unmet", False),
-        timeout_s=given.get("timeout"),
-        max_wait_s=given.get("max_wait"),
-        run_as=given.get("run_as"),
-        secrets=tuple(given.get("secrets", {}).items()),
-        labels=tuple(given.get("labels", {}).items()),
-    )
-    options.apply(job)
+    _given_of(JobOptions, given).apply(job)
     if job.job_spec.scheduling.array:
         fix = "leave scheduling.array out and call submit for each index, or type: holdfast submit FILE"
         raise wrong("job", "makes an array, and submit returns one job", fix)
@@ -111,30 +102,17 @@ def _of_command(given: dict[str, Any], packed: Packed) -> job_pb2.CustomJob:
         raise wrong("command", "is missing, and no job was given", fix)
     if "requirements" in given and package is None:
         raise wrong("requirements", "goes with package=", "name the folder of your code")
-    request = RunRequest(
-        command=given["command"],
-        gpus=given.get("gpus", 0),
-        replicas=given.get("replicas", 1),
-        processes_per_worker=given.get("processes_per_worker"),
-        name=given.get("name", ""),
-        env=given.get("env", ()),
-        max_restarts=given.get("max_restarts"),
-        cpus=given.get("cpus", 0),
-        memory_mb=given.get("memory_mb", 0),
-        grace_s=given.get("grace"),
-        workdir=given.get("workdir", ""),
-        restart_on_hang=given.get("restart_on_hang", False),
-        hang_timeout_s=given.get("hang_timeout"),
-        gpu_type=given.get("gpu_type"),
-        gpu_partition_size=given.get("gpu_partition_size"),
-        machine_type=given.get("machine_type"),
-    )
     with _names_of_arguments():
-        job = job_of(request, os.environ, os.getcwd())
+        job = job_of(_given_of(RunRequest, given), os.environ, os.getcwd())
         if package is not None:
             code = CodeOptions(package, requirements=given.get("requirements", ()), folder_option="--package")
             packed.give(job, code, keep_directory="workdir" in given)
     return job
+
+
+def _given_of(kind: type[Options], given: Mapping[str, Any]) -> Options:
+    """The options of that kind, with those arguments that are of them."""
+    return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
 
 
 @contextlib.contextmanager

@@ -21,14 +21,16 @@ from holdfast.cli.submission.job_options import (
     JobOptions,
     check_detached,
     detach_option,
+    in_one_request,
     job_options,
     machine_options,
+    reserve_options,
     restart_options,
     stop_options,
 )
 
 if TYPE_CHECKING:
-    from holdfast.cli.submission.spec_changes import Changes
+    from holdfast.cli.submission.run_spec import RunRequest
     from holdfast.client import Client
 
 
@@ -60,16 +62,10 @@ class _Rerun(click.Command):
 @click.option(
     "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the ranks; NAME alone carries yours."
 )
-@click.option("--gpus", type=Count(0), help="GPUs for each worker.")
 @machine_options
 @click.option("--replicas", type=Count(1), help="Workers; for jobs whose workers are all alike.")
 @click.option("--processes-per-worker", type=Count(1), help="Ranks of each worker.")
-@click.option("--cpus", type=Count(0), help="Cores reserved for each worker.")
-@click.option(
-    "--memory-mb",
-    type=Count(0),
-    help="Memory reserved for each worker, in MiB; where hosts bound workers by cgroups, also the most it may use.",
-)
+@reserve_options
 @restart_options
 @job_options
 @stop_options
@@ -77,57 +73,16 @@ class _Rerun(click.Command):
 @click.option("--all", "show_all", is_flag=True, help="With --wait: show the output of all ranks.")
 @detach_option
 @click.argument("command", nargs=-1, metavar="[-- COMMAND...]", type=click.UNPROCESSED)
-def rerun(
-    word: str,
-    name: str,
-    env: tuple[str, ...],
-    gpus: int | None,
-    gpu_type: str | None,
-    gpu_partition_size: str | None,
-    machine_type: str | None,
-    replicas: int | None,
-    processes_per_worker: int | None,
-    cpus: int | None,
-    memory_mb: int | None,
-    max_restarts: int | None,
-    restart_on_hang: bool,
-    hang_timeout: float | None,
-    options: JobOptions,
-    grace: float | None,
-    workdir: str,
-    wait: bool,
-    show_all: bool,
-    detach: bool,
-    command: tuple[str, ...],
-) -> None:
+@in_one_request
+def rerun(word: str, request: RunRequest, options: JobOptions, *, wait: bool, show_all: bool, detach: bool) -> None:
     """Submit a job again, with the changes that are asked for.
 
     The new job has the same spec, labels and packaged code, and reads the same secrets; its label rerun-of is the id
     of the old one. What no option names stays as it was; what differs is printed. --gpus keeps one rank for each GPU
     where there was one. Write -- before COMMAND, which every worker then runs.
     """
-    from holdfast.cli.submission.spec_changes import Changes
-
     check_detached(detach, wait=wait)
-    changes = Changes(
-        command,
-        name,
-        env,
-        gpus,
-        replicas,
-        processes_per_worker,
-        cpus,
-        memory_mb,
-        workdir=os.path.normpath(os.path.join(os.getcwd(), workdir)) if workdir else None,
-        max_restarts=max_restarts,
-        restart_on_hang=restart_on_hang,
-        hang_timeout_s=hang_timeout,
-        grace_s=grace,
-        gpu_type=gpu_type,
-        gpu_partition_size=gpu_partition_size,
-        machine_type=machine_type,
-    )
-    sys.exit(with_client(_submission(word, changes, options, wait=wait, show_all=show_all)))
+    sys.exit(with_client(_submission(word, request, options, wait=wait, show_all=show_all)))
 
 
 for _option in rerun.params:  # what isn't named is as it was
@@ -136,14 +91,14 @@ for _option in rerun.params:  # what isn't named is as it was
 
 
 def _submission(
-    word: str, changes: Changes, options: JobOptions, *, wait: bool, show_all: bool
+    word: str, changes: RunRequest, options: JobOptions, *, wait: bool, show_all: bool
 ) -> Callable[[Client], Awaitable[int]]:
     async def work(client: Client) -> int:
         from holdfast.cli.submission.spec_changes import again, differences
 
         console = Console()
         old = await job_of(client, word)
-        new = again(old, changes, os.environ)
+        new = again(old, changes, os.environ, os.getcwd())
         options.apply(new)
         if missing := len(old.job_spec.notifications) - len(new.job_spec.notifications):
             receivers = "1 receiver" if missing == 1 else f"{missing} receivers"

@@ -20,8 +20,10 @@ from holdfast.cli.submission.code_options import items, requirement_items
 from holdfast.cli.submission.creating import create
 from holdfast.cli.submission.job_options import (
     JobOptions,
+    in_one_request,
     job_options,
     machine_options,
+    reserve_options,
     restart_options,
     stop_options,
 )
@@ -30,12 +32,12 @@ from holdfast.cli.submission.unsent import notes, unsent_input
 from holdfast.errors import HoldfastError, WrongState
 
 if TYPE_CHECKING:
+    from holdfast.cli.submission.run_spec import RunRequest
     from holdfast.client import Client
     from holdfast.v1 import job_pb2
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option("--gpus", type=Count(0), default=0, help="GPUs for each worker.")
 @machine_options
 @click.option("--replicas", type=Count(1), default=1, show_default=True, help="Workers.")
 @click.option("--processes-per-worker", type=Count(1), help="Ranks of each worker; one per GPU unless given.")
@@ -44,13 +46,7 @@ if TYPE_CHECKING:
     "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for the ranks; NAME alone carries yours."
 )
 @restart_options
-@click.option("--cpus", type=Count(0), default=0, help="Cores reserved for each worker.")
-@click.option(
-    "--memory-mb",
-    type=Count(0),
-    default=0,
-    help="Memory reserved for each worker, in MiB; where hosts bound workers by cgroups, also the most it may use.",
-)
+@reserve_options
 @job_options
 @stop_options
 @click.option(
@@ -73,34 +69,21 @@ if TYPE_CHECKING:
     help="With --package: wheels, archives or folders of your own to install there, with commas.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show the output of all ranks.")
-@click.option("--pty", is_flag=True, help="Give each rank a terminal, rank 0's joined to yours: for breakpoint().")
+@click.option(
+    "--pty", "terminal", is_flag=True, help="Give each rank a terminal, rank 0's joined to yours: for breakpoint()."
+)
 @click.option("--detach", is_flag=True, help="Print the job's id and return.")
 @click.option(
     "--dry-run", is_flag=True, help="Check it on the controller, say where it would run, and store nothing."
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@in_one_request
 def run(
-    command: tuple[str, ...],
-    gpus: int,
-    gpu_type: str | None,
-    gpu_partition_size: str | None,
-    machine_type: str | None,
-    replicas: int,
-    processes_per_worker: int | None,
-    name: str,
-    env: tuple[str, ...],
-    max_restarts: int | None,
-    restart_on_hang: bool,
-    hang_timeout: float | None,
-    cpus: int,
-    memory_mb: int,
-    grace: float | None,
-    workdir: str,
+    request: RunRequest,
     package: str | None,
     requirements: tuple[str, ...],
     extra_packages: tuple[str, ...],
     show_all: bool,
-    pty: bool,
     detach: bool,
     dry_run: bool,
     options: JobOptions,
@@ -119,33 +102,15 @@ def run(
     for option, given in (("--requirements", requirements), ("--extra-packages", extra_packages)):
         if given and package is None:
             raise click.UsageError(f"{option} goes with --package.")
-    from holdfast.cli.submission.run_spec import RunRequest, job_of
+    from holdfast.cli.submission.run_spec import job_of
 
+    pty = request.terminal
     if pty and show_all:
         raise click.UsageError("--pty shows rank 0 alone; see the others with: holdfast logs -f JOB")
     if options.array and (pty or show_all):
         raise click.UsageError("--array makes many jobs; see the output of each with: holdfast logs JOB")
     if pty and not detach and not dry_run:
         check_terminal()
-    request = RunRequest(
-        command=command,
-        gpus=gpus,
-        replicas=replicas,
-        processes_per_worker=processes_per_worker,
-        name=name,
-        env=env,
-        max_restarts=max_restarts,
-        cpus=cpus,
-        memory_mb=memory_mb,
-        grace_s=grace,
-        workdir=workdir,
-        restart_on_hang=restart_on_hang,
-        hang_timeout_s=hang_timeout,
-        terminal=pty,
-        gpu_type=gpu_type,
-        gpu_partition_size=gpu_partition_size,
-        machine_type=machine_type,
-    )
     job = job_of(request, os.environ, os.getcwd())
     options.apply(job)
     with packing() as packed:
@@ -156,7 +121,7 @@ def run(
                 packages=items(extra_packages),
                 folder_option="--package",
             )
-            packed.give(job, code, keep_directory=bool(workdir))
+            packed.give(job, code, keep_directory=bool(request.workdir))
         if dry_run:
             sys.exit(with_client(tried(job, "table", by_run=True, also=[] if pty else unsent_input())))
         sys.exit(with_client(_running(job, packed, detach=detach, show_all=show_all, pty=pty)))

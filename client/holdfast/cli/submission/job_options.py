@@ -280,11 +280,13 @@ _RESTARTS = (
     ),
     click.option(
         "--hang-timeout",
+        "hang_timeout_s",
         type=duration,
         help="Silence of the output that counts as a hang, such as 20m.  [default: learned from the job]",
     ),
 )
 _MACHINE = (
+    click.option("--gpus", type=Count(0), help="GPUs for each worker."),
     click.option("--gpu-type", metavar="MODEL", help="Model of the GPUs, such as H200.  [default: any]"),
     click.option(
         "--gpu-partition-size",
@@ -297,10 +299,33 @@ _MACHINE = (
         help="Use only hosts of this class, one that admins have declared.  [default: any]",
     ),
 )
+_RESERVED = (
+    click.option("--cpus", type=Count(0), help="Cores reserved for each worker."),
+    click.option(
+        "--memory-mb",
+        type=Count(0),
+        help="Memory reserved for each worker, in MiB; where hosts bound workers by cgroups, also the most it may use.",
+    ),
+)
 _STOP = (
-    click.option("--grace", type=duration, help="Time between SIGTERM and SIGKILL, such as 30s.  [default: 10s]"),
+    click.option(
+        "--grace", "grace_s", type=duration, help="Time between SIGTERM and SIGKILL, such as 30s.  [default: 10s]"
+    ),
     click.option("--workdir", default="", help="Working directory of the ranks.  [default: the current one]"),
 )
+
+
+def in_one_request(command: C) -> C:
+    """Has ``run`` or ``job rerun`` get its options that ``RunRequest`` names together, as ``request``."""
+
+    @functools.wraps(command)
+    def gathered(**words: Any) -> object:
+        from holdfast.cli.submission.run_spec import RunRequest
+
+        asked = {name: words.pop(name) for name in RunRequest.__dataclass_fields__ if name in words}
+        return command(request=RunRequest(**asked), **words)
+
+    return gathered  # type: ignore[return-value]
 
 
 def restart_options(command: C) -> C:
@@ -309,8 +334,13 @@ def restart_options(command: C) -> C:
 
 
 def machine_options(command: C) -> C:
-    """Adds the options of ``run`` and ``job rerun`` that say which GPUs and which class of hosts a worker has."""
+    """Adds the options of ``run`` and ``job rerun`` that say which GPUs, and which class of hosts, a worker has."""
     return functools.reduce(lambda made, option: option(made), reversed(_MACHINE), command)
+
+
+def reserve_options(command: C) -> C:
+    """Adds --cpus and --memory-mb, of ``run`` and ``job rerun``."""
+    return functools.reduce(lambda made, option: option(made), reversed(_RESERVED), command)
 
 
 def stop_options(command: C) -> C:

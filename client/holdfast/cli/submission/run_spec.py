@@ -25,14 +25,30 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SCRIPT_CHARS = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureOptions:
-    """Options that say what failures and hangs lead to, and how ranks are stopped. Times in seconds."""
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Options of ``run`` and ``job rerun`` as the user gave them. Times in seconds.
 
+    What is None or empty is left to the defaults, and in a job that is run again as it was.
+    """
+
+    command: tuple[str, ...] = ()
+    name: str = ""
+    env: tuple[str, ...] = ()
+    gpus: int | None = None
+    gpu_type: str | None = None
+    gpu_partition_size: str | None = None
+    machine_type: str | None = None
+    replicas: int | None = None
+    processes_per_worker: int | None = None
+    cpus: int | None = None
+    memory_mb: int | None = None
+    workdir: str = ""
     max_restarts: int | None = None
     restart_on_hang: bool = False
     hang_timeout_s: float | None = None
     grace_s: float | None = None
+    terminal: bool = False
 
     def give_failures(self, spec: spec_pb2.CustomJobSpec) -> None:
         """Writes what was given into the spec, over what it says itself."""
@@ -45,39 +61,20 @@ class FailureOptions:
         if self.grace_s is not None:
             set_seconds(spec.scheduling.grace_period, self.grace_s)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineOptions(FailureOptions):
-    """Options of ``run`` and ``job rerun`` about failures, and about hosts and GPUs; None: any, or whole GPUs."""
-
-    gpu_type: str | None = None
-    gpu_partition_size: str | None = None
-    machine_type: str | None = None
-
     def give_machine(self, machine: spec_pb2.MachineSpec) -> None:
         """Writes what was given over what the machine spec says itself."""
+        if self.gpus is not None:
+            machine.accelerator_count = self.gpus
+        if self.cpus is not None:
+            machine.cpu_count = self.cpus
+        if self.memory_mb is not None:
+            machine.memory_mb = self.memory_mb
         if self.gpu_type is not None:
             machine.accelerator_type = self.gpu_type
         if self.gpu_partition_size is not None:
             machine.gpu_partition_size = self.gpu_partition_size
         if self.machine_type is not None:
             machine.machine_type = self.machine_type
-
-
-@dataclass(frozen=True, slots=True)
-class RunRequest(MachineOptions):
-    """Options of ``run`` as the user gave them. Times in seconds; ``None`` leaves the choice to the defaults."""
-
-    command: tuple[str, ...]
-    gpus: int = 0
-    replicas: int = 1
-    processes_per_worker: int | None = None
-    name: str = ""
-    env: tuple[str, ...] = ()
-    cpus: int = 0
-    memory_mb: int = 0
-    workdir: str = ""
-    terminal: bool = False
 
 
 def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2.CustomJob:
@@ -90,7 +87,7 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
     processes = request.processes_per_worker
     if processes is None:
         launcher = launcher or launches_in_script(request.command, directory)
-        processes = 1 if launcher else max(1, request.gpus)
+        processes = 1 if launcher else max(1, request.gpus or 0)
     elif launcher and processes > 1:
         fix = f"Leave --processes-per-worker out, and give {request.command[0]} the number of processes itself."
         raise wrong("--processes-per-worker", f"{request.command[0]} starts its processes itself.", fix)
@@ -99,15 +96,13 @@ def job_of(request: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2
         env=environment(request.env, environ, _CARRIED_TO_TERMINAL if request.terminal else ()),
         working_directory=directory,
     )
-    machine = spec_pb2.MachineSpec(
-        accelerator_count=request.gpus, cpu_count=request.cpus, memory_mb=request.memory_mb
-    )
+    machine = spec_pb2.MachineSpec()
     request.give_machine(machine)
     pools = [
         spec_pb2.WorkerPoolSpec(
             machine_spec=machine, replica_count=count, process_spec=process, processes_per_worker=processes
         )
-        for count in (1, request.replicas - 1)
+        for count in (1, (request.replicas or 1) - 1)
         if count > 0
     ]
     spec = spec_pb2.CustomJobSpec(worker_pool_specs=pools, success_policy=spec_pb2.SUCCESS_POLICY_ALL)

@@ -5,9 +5,9 @@ Values are as in the job's spec, where ``$`` is doubled in what ``run`` took fro
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast._base.job_file.launcher import is_launcher
@@ -15,7 +15,7 @@ from holdfast._base.job_file.secret_names import looks_secret
 from holdfast._sdk import json_view
 from holdfast.cli.kit.parameters import wrong
 from holdfast.cli.submission.run_spec import (
-    MachineOptions,
+    RunRequest,
     asked_environment,
     check_words,
     launches_in_script,
@@ -36,23 +36,7 @@ _POOL = re.compile(r"^workerPoolSpecs\[\d+\]")
 _ABSENT = "not set"
 
 
-@dataclass(frozen=True, slots=True)
-class Changes(MachineOptions):
-    """Changes of a rerun, as the user gave them; ``None`` and empty values leave the job as it was."""
-
-    command: tuple[str, ...] = ()
-    name: str = ""
-    env: tuple[str, ...] = ()
-    gpus: int | None = None
-    replicas: int | None = None
-    processes_per_worker: int | None = None
-    cpus: int | None = None
-    memory_mb: int | None = None
-    workdir: str | None = None
-    """An absolute path."""
-
-
-def again(job: job_pb2.CustomJob, changes: Changes, environ: Mapping[str, str]) -> job_pb2.CustomJob:
+def again(job: job_pb2.CustomJob, changes: RunRequest, environ: Mapping[str, str], cwd: str) -> job_pb2.CustomJob:
     """The job to submit: spec, labels, annotations and project of ``job``, with the changes.
 
     Secrets and packaged code are named there, not held, and are the same. Raises ``InvalidInput`` for changes that
@@ -81,8 +65,8 @@ def again(job: job_pb2.CustomJob, changes: Changes, environ: Mapping[str, str]) 
         if kind is None:
             continue  # a role that is skipped
         task = getattr(pool, kind)
-        if changes.workdir is not None:
-            _give_directory(task, kind, changes.workdir, index)
+        if changes.workdir:
+            _give_directory(task, kind, os.path.normpath(os.path.join(cwd, changes.workdir)), index)
         if changes.command:
             _give_command(task, kind, changes.command, index)
         for name, value in env.items():
@@ -137,20 +121,13 @@ def _give_variable(task: Task, name: str, value: str) -> None:
     task.env.add(name=name, value=value)
 
 
-def _give_machine(pool: spec_pb2.WorkerPoolSpec, changes: Changes, task: Task) -> None:
-    machine = pool.machine_spec
-    before = machine.accelerator_count
+def _give_machine(pool: spec_pb2.WorkerPoolSpec, changes: RunRequest, task: Task) -> None:
     if changes.gpus is not None:
-        machine.accelerator_count = changes.gpus
         # One rank for each GPU stays one for each.
-        one_each = max(1, pool.processes_per_worker) == max(1, before)
+        one_each = max(1, pool.processes_per_worker) == max(1, pool.machine_spec.accelerator_count)
         if one_each and not _starts_ranks(task):
             pool.processes_per_worker = max(1, changes.gpus)
-    if changes.cpus is not None:
-        machine.cpu_count = changes.cpus
-    if changes.memory_mb is not None:
-        machine.memory_mb = changes.memory_mb
-    changes.give_machine(machine)
+    changes.give_machine(pool.machine_spec)
     if changes.processes_per_worker is not None:
         pool.processes_per_worker = changes.processes_per_worker
 
