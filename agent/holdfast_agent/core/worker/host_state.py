@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast._session.assignment import Assignment
 from holdfast._session.reports import Exit, ExitReport, RankBinding, WorkerId
@@ -20,14 +20,6 @@ ExitId = tuple[WorkerId, int, int]
 UNABLE = "not bound: its worker's shim is of an earlier release, until the job is placed again"
 
 
-@dataclass(frozen=True, slots=True)
-class Unacked:
-    """An exit that the controller may not have."""
-
-    exit: Exit
-    port_taken: bool
-
-
 @dataclass
 class HostState:
     """The state of one agent, and the moves that the answers to several events share."""
@@ -35,7 +27,8 @@ class HostState:
     facts: HostFacts
     epoch: int = 0
     workers: dict[WorkerId, Worker] = field(default_factory=dict)
-    outbox: dict[ExitId, Unacked] = field(default_factory=dict)
+    outbox: dict[ExitId, ExitReport] = field(default_factory=dict)
+    """Exits that the controller may not have, without a sequence."""
     unused: dict[str, int] = field(default_factory=dict)
     """Bytes that each GPU holds while unused, by UUID."""
     heard_s: float = 0.0
@@ -118,9 +111,9 @@ class HostState:
     def keep(self, worker: Worker, exit_: Exit, *, port_taken: bool) -> list[Action]:
         """Keep an exit until the controller has acknowledged it, and send it."""
         exit_id = (worker.key, exit_.generation, exit_.rank)
-        unacked = self.outbox[exit_id] = Unacked(exit_, port_taken)
+        self.outbox[exit_id] = ExitReport(0, worker.key, exit_, port_taken)
         worker.unacked.add((exit_.generation, exit_.rank))
-        return [self.send_exit(exit_id, unacked)] if self.connected else []
+        return [self.send_exit(exit_id)] if self.connected else []
 
     def keep_again(self) -> None:
         """Put exits that were acknowledged into the outbox again."""
@@ -128,14 +121,14 @@ class HostState:
             for (generation, rank), exit_ in worker.ended.items():
                 exit_id = (worker.key, generation, rank)
                 if exit_id not in self.outbox:
-                    self.outbox[exit_id] = Unacked(exit_, port_taken=False)
+                    self.outbox[exit_id] = ExitReport(0, worker.key, exit_)
                     worker.unacked.add((generation, rank))
 
-    def send_exit(self, exit_id: ExitId, unacked: Unacked) -> Action:
+    def send_exit(self, exit_id: ExitId) -> Action:
         """Send an exit under the session's next number, which its acknowledgement names."""
         self.sequence += 1
         self.sent[self.sequence] = exit_id
-        return act.SendExit(ExitReport(self.sequence, exit_id[0], unacked.exit, unacked.port_taken))
+        return act.SendExit(replace(self.outbox[exit_id], sequence=self.sequence))
 
 
 def shell_code(exit_: Exit) -> int:

@@ -32,8 +32,7 @@ def on_welcomed(host: HostState, event: ev.Welcomed) -> list[Action]:
         actions.append(act.SendGoingDown())
     if event.tell_all:
         host.keep_again()
-    for exit_id, unacked in host.outbox.items():
-        actions.append(host.send_exit(exit_id, unacked))
+    actions += map(host.send_exit, host.outbox)
     # A worker that this controller has never heard of is assigned nothing, which would have it reported.
     emptied = (host.workers[key] for key in host.said_alive if key in host.workers)
     for worker in emptied:
