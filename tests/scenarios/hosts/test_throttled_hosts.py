@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.scenarios.world import World
 
-from holdfast_controller.core.model.accounts.throttling import PER_HOUR, Allowances, MessageKind, throttled_in_words
 from holdfast_controller.core.model.clock import Mono, Wall
+from holdfast_controller.core.model.hosts.throttling import PER_HOUR, Allowances, MessageKind, throttled_in_words
 from holdfast_controller.core.step.commands import HostOverRate
 
 INVENTORY = HostOverRate("host-0", "inventory", PER_HOUR[MessageKind.INVENTORY])

@@ -19,8 +19,8 @@ from tests.support.stubs import agent_stub, host_stub
 
 from holdfast.errors import InvalidInput, TooMany
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2
-from holdfast_controller.core.model.accounts import throttling
-from holdfast_controller.core.model.accounts.throttling import MessageKind
+from holdfast_controller.core.model.hosts import throttling
+from holdfast_controller.core.model.hosts.throttling import MessageKind
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.calls import bounds, field_bounds
 from holdfast_controller.shell.services import host_pacing

@@ -10,10 +10,10 @@ from holdfast_controller.core.lifecycle.drain import give_back_kept, set_timers
 from holdfast_controller.core.lifecycle.exits import lose_workers, on_place_vanished
 from holdfast_controller.core.lifecycle.lost_hosts import go_on_without
 from holdfast_controller.core.lifecycle.stop import settle
-from holdfast_controller.core.model.accounts.throttling import HOUR_S
 from holdfast_controller.core.model.clock import NEVER, Mono
 from holdfast_controller.core.model.hosts import lease
 from holdfast_controller.core.model.hosts.host import Host, Liveness, Presence, Waiver
+from holdfast_controller.core.model.hosts.throttling import HOUR_S
 from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.step.actions import CloseSession, Note, Refuse, Reply, Welcome

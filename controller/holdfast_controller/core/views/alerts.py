@@ -11,11 +11,11 @@ from holdfast._base.health import Health
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.messages.maintenance import span
 from holdfast_controller.core.model.accounts.quota import Quotas
-from holdfast_controller.core.model.accounts.throttling import throttled_in_words
 from holdfast_controller.core.model.clock import Now, Wall, time_of_day
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.health import ill, in_words
 from holdfast_controller.core.model.hosts.host import FailedCheck, Host
+from holdfast_controller.core.model.hosts.throttling import throttled_in_words
 from holdfast_controller.core.scheduling.fair_share.turns import in_turn
 from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.views.job_summary import summary_of, underuse_in_words, what_follows

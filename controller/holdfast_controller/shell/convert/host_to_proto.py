@@ -7,11 +7,11 @@ from collections.abc import Collection
 from holdfast._base.proto_values import duration
 from holdfast.v1 import host_pb2
 from holdfast_controller.core.fold.host import SELF
-from holdfast_controller.core.model.accounts.throttling import throttled_in_words
 from holdfast_controller.core.model.clock import NEVER
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.capacity import types_of
 from holdfast_controller.core.model.hosts.host import CondemnedGpu, FailedCheck, GpuFault, Host, Maintenance
+from holdfast_controller.core.model.hosts.throttling import throttled_in_words
 from holdfast_controller.core.views.gpu_states import GpuState, gpu_states, is_unreconciled
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 

@@ -19,9 +19,9 @@ from holdfast._session import codec, protocol
 from holdfast._session.protocol import Speaker
 from holdfast.errors import InvalidInput, TooMany, Violation, WrongState
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
-from holdfast_controller.core.model.accounts.throttling import MessageKind
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.lease import LeasePolicy
+from holdfast_controller.core.model.hosts.throttling import MessageKind
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import (
     AgentStopping,

@@ -9,7 +9,7 @@ from holdfast._daemon import log
 from holdfast._session import hang_wire
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.v1 import agent_pb2
-from holdfast_controller.core.model.accounts.throttling import PER_HOUR, MessageKind
+from holdfast_controller.core.model.hosts.throttling import PER_HOUR, MessageKind
 from holdfast_controller.core.step.actions import TakeEvidence
 from holdfast_controller.core.step.commands import EvidenceArrived
 from holdfast_controller.shell.driver import Driver

@@ -1,4 +1,4 @@
-"""Holds hosts to their rates: what they may have stored (``core.model.throttling``), and how fast they are read.
+"""Holds hosts to their rates: what they may have stored (``core.model.hosts.throttling``), and how fast they are read.
 
 Whatever a host sends faster than it is read stays in its own buffers: gRPC's flow control lets it write no more.
 """
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from holdfast._daemon.metrics.series import Series
 from holdfast.v1 import agent_pb2, host_pb2
-from holdfast_controller.core.model.accounts.throttling import HOSTS_MOST, PER_HOUR, Allowances, MessageKind
 from holdfast_controller.core.model.accounts.token_buckets import Buckets
 from holdfast_controller.core.model.clock import Mono
+from holdfast_controller.core.model.hosts.throttling import HOSTS_MOST, PER_HOUR, Allowances, MessageKind
 from holdfast_controller.core.step.commands import HostOverRate
 from holdfast_controller.core.views import metric_families as fam
 from holdfast_controller.shell.driver import Driver

@@ -15,8 +15,8 @@ from holdfast._series.figures import ASKED_FOR, BY_NAME, Figure, Join
 from holdfast._series.joining import Joining, bands, outliers
 from holdfast.errors import InvalidInput, NotFound, StoreError, Unavailable, Violation
 from holdfast.v1 import agent_pb2, job_pb2
-from holdfast_controller.core.model.accounts.throttling import HOSTS_MOST
 from holdfast_controller.core.model.accounts.token_buckets import Buckets
+from holdfast_controller.core.model.hosts.throttling import HOSTS_MOST
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.shell.convert.job_to_proto import timestamp
 from holdfast_controller.shell.driver import Driver, now

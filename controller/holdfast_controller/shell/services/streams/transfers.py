@@ -19,8 +19,8 @@ import grpc
 
 from holdfast._daemon import log
 from holdfast.v1 import agent_pb2
-from holdfast_controller.core.model.accounts.throttling import HOSTS_MOST
 from holdfast_controller.core.model.accounts.token_buckets import Buckets
+from holdfast_controller.core.model.hosts.throttling import HOSTS_MOST
 from holdfast_controller.shell.calls.bounds import Refused
 from holdfast_controller.shell.calls.rpc import beside
 from holdfast_controller.shell.convert.clean_words import clean
