@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -10,7 +9,6 @@ from holdfast._base.health import Health
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.host import gpu_problems
 from holdfast_controller.core.messages.maintenance import span
-from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.subscription import ClusterNotice
 
 CLUSTER_TELLING: tuple[type[ev.Event], ...] = (
@@ -36,14 +34,10 @@ CLUSTER_TELLING: tuple[type[ev.Event], ...] = (
     ev.ControllerCheckPassed,
 )
 """Types of events that admins may be notified of."""
-_HOST = "host/"
+HOST = "host/"
+"""Begins the name of a host's certificate."""
 BY_US = "holdfast"
 """Author of cordons that no admin asked for."""
-_DAY_S = 86_400.0
-_WARNINGS_S = {"ca": (30 * _DAY_S, 3 * _DAY_S, 0.0), "own": (3 * _DAY_S, 0.0)}
-"""Times before a certificate's end at which admins are notified: the CA is replaced by hand, which takes weeks."""
-_HOST_PART = 1 / 6
-"""Part of a host's certificate's life that is left when admins are notified; it is renewed when a third is left."""
 GPUS_SHOWN = 4
 
 
@@ -124,8 +118,8 @@ def cluster_news_message(event: ev.ClusterNews) -> str:
         case ev.CertificateEnding():
             left_s = event.ends_at - event.at
             ends = f"ends in {span(left_s)}" if left_s > 0 else "has ended"
-            if event.certificate.startswith(_HOST):
-                host = event.certificate.removeprefix(_HOST)
+            if event.certificate.startswith(HOST):
+                host = event.certificate.removeprefix(HOST)
                 return f"the certificate of {host} {ends}: see its agent's log for why it isn't renewed"
             log = "see the controller's log for why it isn't renewed"
             fix = "rotate the CA" if event.certificate == "ca" else log
@@ -142,26 +136,3 @@ def cluster_news_message(event: ev.ClusterNews) -> str:
             return f"the controller's clock went {way} by {span(abs(event.by_s))} at once: no duration counts that"
         case _:
             assert_never(event)
-
-
-def endings(
-    ends: Mapping[str, float], sent: Iterable[ev.CertificateEnding], now: Wall, host_s: float
-) -> list[ev.CertificateEnding]:
-    """Warnings that are due: each certificate is warned of once for each of its times, in ``sent`` or here.
-
-    ``host_s``: seconds for which hosts' certificates are issued.
-    """
-    reached: dict[tuple[str, float], int] = {}
-    for event in sent:
-        key = event.certificate, event.ends_at
-        reached[key] = max(reached.get(key, 0), _stage(event.certificate, event.ends_at - event.at, host_s))
-    due = []
-    for name, ends_at in ends.items():
-        if _stage(name, ends_at - now, host_s) > reached.get((name, ends_at), 0):
-            due.append(ev.CertificateEnding(at=now, certificate=name, ends_at=Wall(ends_at)))
-    return due
-
-
-def _stage(certificate: str, left_s: float, host_s: float) -> int:
-    times_s = (host_s * _HOST_PART, 0.0) if certificate.startswith(_HOST) else _WARNINGS_S.get(certificate, (0.0,))
-    return sum(left_s <= before_s for before_s in times_s)

@@ -18,15 +18,12 @@ from holdfast_controller.core.model.hosts.host import FailedCheck, Host
 from holdfast_controller.core.model.hosts.throttling import throttled_in_words
 from holdfast_controller.core.scheduling.fair_share.turns import in_turn
 from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
+from holdfast_controller.core.views.certificate_ends import stage
 from holdfast_controller.core.views.job_summary import summary_of, underuse_in_words, what_follows
 from holdfast_controller.core.views.overview import HostState, Overview, host_state
 
 LONG_WAIT_S = 600.0
 """A job that has waited for so long is worth a line."""
-CERTIFICATE_S = 3 * 86_400.0
-"""One that ends so soon should have been renewed: even a user's is after 20 of its 30 days."""
-CA_S = 30 * 86_400.0
-"""The CA is replaced by hand, which takes weeks."""
 MOST_OF_A_KIND = 8
 
 
@@ -219,7 +216,7 @@ def _cluster(cluster: Cluster, found: Overview, controller: ControllerStatus, no
         left_s = ends - now.wall
         if left_s <= 0:
             yield Alert(Kind.CERTIFICATE, "controller", f"the {name} certificate has ended", Wall(ends))
-        elif left_s < (CA_S if name == "ca" else CERTIFICATE_S):
+        elif stage(name, left_s):
             yield Alert(Kind.CERTIFICATE, "controller", f"the {name} certificate ends in {span(left_s)}")
     yield from (_failed_check(failed, "controller") for failed in cluster.failed_checks.values())
     if controller.receivers_failing:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.messages.cluster import endings
 from holdfast_controller.core.step.commands import CertificateEnds
+from holdfast_controller.core.views.certificate_ends import warnings_due
 from holdfast_controller.shell.driver import Driver, now
 from holdfast_controller.shell.store import codec
 
@@ -24,7 +24,7 @@ async def watch(
     """
     sent = await _recorded(driver)
     while True:
-        for event in endings(await ends(), sent, now().wall, host_s()):
+        for event in warnings_due(await ends(), sent, now().wall, host_s()):
             driver.feed(CertificateEnds(event.certificate, event.ends_at))
             sent.append(event)
         await asyncio.sleep(EVERY_S)

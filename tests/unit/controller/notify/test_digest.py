@@ -13,13 +13,14 @@ from holdfast_controller.core import digest
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.digest import SETTLE_S, SPACING_S, Batch, Digest
 from holdfast_controller.core.fold.job import fold
-from holdfast_controller.core.messages.cluster import CLUSTER_TELLING, endings, news_of
+from holdfast_controller.core.messages.cluster import CLUSTER_TELLING, news_of
 from holdfast_controller.core.messages.job import message_of
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import Gpu, GpuFault, Inventory
 from holdfast_controller.core.model.subscription import ClusterNotice
 from holdfast_controller.core.outbox import OutboxEntry
+from holdfast_controller.core.views.certificate_ends import warnings_due
 
 DAY_S = 86_400.0
 
@@ -232,11 +233,11 @@ def test_a_certificate_is_warned_of_once_for_each_of_its_times() -> None:
     warned: list[ev.CertificateEnding] = []
     found = []
     for hour in range(60 * 24, 101 * 24):
-        due = endings(ends, warned, Wall(hour * 3600.0), DAY_S)
+        due = warnings_due(ends, warned, Wall(hour * 3600.0), DAY_S)
         warned += due
         found += [(event.certificate, (event.ends_at - event.at) / DAY_S) for event in due]
     assert found == [("ca", 30.0), ("own", 3.0), ("ca", 3.0), ("own", 0.0), ("ca", 0.0)]
-    assert endings({"own": 200 * DAY_S}, warned, Wall(198 * DAY_S), DAY_S) != [], "the next one is another"
+    assert warnings_due({"own": 200 * DAY_S}, warned, Wall(198 * DAY_S), DAY_S) != [], "the next one is another"
 
 
 def test_a_host_that_renews_its_certificate_is_never_warned_of() -> None:
@@ -245,7 +246,7 @@ def test_a_host_that_renews_its_certificate_is_never_warned_of() -> None:
         now = Wall(hour * 3600.0)
         if now - issued >= DAY_S * 2 / 3 and hour < 24 * 8:
             issued = now
-        due = endings({"host/a": issued + DAY_S}, warned, now, DAY_S)
+        due = warnings_due({"host/a": issued + DAY_S}, warned, now, DAY_S)
         warned += due
         found += [message_of(event, None) for event in due]
     words = "see its agent's log for why it isn't renewed"
