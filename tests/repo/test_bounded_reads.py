@@ -63,8 +63,8 @@ WITHOUT_BOUND = {
     "no file: a method of ours with a bound of its own": {
         "base/programs.py ._Kept.last",
         "base/programs.py ._attend",
-        "gpus/inventory.py .GpuWatch.__init__",
-        "gpus/inventory.py .GpuWatch.run",
+        "gpus/gpu_watch.py .GpuWatch.__init__",
+        "gpus/gpu_watch.py .GpuWatch.run",
         "main/daemon.py ._assemble",
         "main/daemon.py ._live",
         "sampling/gpu_signals.py .GpuSignalWatch.run",

@@ -13,7 +13,7 @@ from tests.support.fake_nvml.library import GPU_IS_LOST, FakeNvml
 from holdfast.v1 import host_pb2
 from holdfast_agent.gpu import reader
 from holdfast_agent.shell.gpus.fault_file import FaultFile
-from holdfast_agent.shell.gpus.inventory import GpuWatch
+from holdfast_agent.shell.gpus.gpu_watch import GpuWatch
 from holdfast_agent.shell.shims import shim_files
 
 pytestmark = pytest.mark.require("cc")

@@ -27,7 +27,7 @@ from holdfast_agent.shell.base.abandonable import Late, Threads
 from holdfast_agent.shell.base.programs import How, Program
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.doctor import rounds
-from holdfast_agent.shell.gpus.inventory import GpuWatch
+from holdfast_agent.shell.gpus.gpu_watch import GpuWatch
 from holdfast_agent.shell.health.watch import HealthWatch
 
 QUICK_S, QUICK_WITHIN_S = 60.0, 20.0

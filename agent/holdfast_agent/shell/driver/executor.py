@@ -30,7 +30,7 @@ from holdfast_agent.core.worker import events as ev
 from holdfast_agent.core.worker.reactor import Reactor
 from holdfast_agent.core.worker.states import Launching
 from holdfast_agent.core.worker.worker import Worker
-from holdfast_agent.shell.gpus.inventory import GpuWatch
+from holdfast_agent.shell.gpus.gpu_watch import GpuWatch
 from holdfast_agent.shell.gpus.release import GpuFreeing
 from holdfast_agent.shell.hangs.feature_reporter import FeatureReporter
 from holdfast_agent.shell.output.log_index import LogSampler

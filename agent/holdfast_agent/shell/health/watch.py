@@ -19,7 +19,7 @@ from holdfast_agent.core.health.site_rules import HealthRule, rules
 from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.base.abandonable import Late, Threads
-from holdfast_agent.shell.gpus.inventory import GpuWatch
+from holdfast_agent.shell.gpus.gpu_watch import GpuWatch
 from holdfast_agent.shell.health import sysfs
 from holdfast_agent.shell.health.driver_threads import DriverThreads
 from holdfast_agent.shell.health.kmsg import MOST_TOLD, KernelLog

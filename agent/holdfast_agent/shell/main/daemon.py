@@ -42,7 +42,7 @@ from holdfast_agent.shell.driver.driver import Driver
 from holdfast_agent.shell.driver.executor import Parts
 from holdfast_agent.shell.evidence import Examiner
 from holdfast_agent.shell.gpus.fault_file import FaultFile
-from holdfast_agent.shell.gpus.inventory import GpuWatch
+from holdfast_agent.shell.gpus.gpu_watch import GpuWatch
 from holdfast_agent.shell.gpus.release import GpuFreeing
 from holdfast_agent.shell.hangs.feature_reporter import FeatureReporter
 from holdfast_agent.shell.main import host_shutdown, reload

@@ -14,7 +14,7 @@ from holdfast._session.assignment import Launch
 from holdfast_agent.core.launch.environment import HostFacts
 from holdfast_agent.core.launch.preflight import DiskRoom, Minimums, lack_of_room, missing_gpu, tight_limit
 from holdfast_agent.core.worker.gpu_release import still_held
-from holdfast_agent.shell.gpus.inventory import GpuWatch
+from holdfast_agent.shell.gpus.gpu_watch import GpuWatch
 from holdfast_agent.shell.gpus.release import GpuFreeing
 from holdfast_agent.shim.walls.namespaces import SHM
 

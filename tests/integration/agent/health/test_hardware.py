@@ -17,7 +17,7 @@ from holdfast_agent.core.health.kernel_log import GpuError
 from holdfast_agent.core.health.rules import RULES
 from holdfast_agent.gpu import reader
 from holdfast_agent.shell.gpus.fault_file import FaultFile
-from holdfast_agent.shell.gpus.inventory import GpuWatch
+from holdfast_agent.shell.gpus.gpu_watch import GpuWatch
 from holdfast_agent.shell.health import sysfs, watch
 from holdfast_agent.shell.health.kmsg import KernelLog
 from holdfast_agent.shell.health.watch import HealthWatch

@@ -17,7 +17,7 @@ from tests.integration.agent.health.test_hardware import driven as driven
 from tests.integration.agent.health.test_hardware import log as log
 
 from holdfast_agent.core.gpu.signals import Xid
-from holdfast_agent.shell.gpus.inventory import GpuWatch
+from holdfast_agent.shell.gpus.gpu_watch import GpuWatch
 from holdfast_agent.shell.health import kmsg
 from holdfast_agent.shell.health.watch import HealthWatch
 
