@@ -1,7 +1,7 @@
 import { render } from "preact";
-import { Shell } from "./ui/shell.tsx";
+import { Frame } from "./ui/frame.tsx";
 import { followLinks } from "./ui/router.ts";
 
 followLinks();
 const page = document.getElementById("page");
-if (page) render(<Shell />, page);
+if (page) render(<Frame />, page);

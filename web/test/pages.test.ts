@@ -8,7 +8,7 @@ import { Hosts } from "../src/pages/hosts.tsx";
 import { Jobs } from "../src/pages/jobs.tsx";
 import { Overview } from "../src/pages/overview.tsx";
 import { Schedules } from "../src/pages/schedules.tsx";
-import { Shell } from "../src/ui/shell.tsx";
+import { Frame } from "../src/ui/frame.tsx";
 import { host } from "./host.ts";
 import { at, job } from "./job.ts";
 
@@ -59,7 +59,7 @@ test("what was known stays, and beside it is why it may be old", async () => {
 test("while the controller is away the banner alone says so", async () => {
   const changes = new Stream();
   answer({ ...none, "/v1/hosts": [hosts], "/v1/me": [json({ user: { name: "ann" }, cluster: "lab" })], "/v1/changes": [changes.open] });
-  const { text, gone } = draw(Shell, {});
+  const { text, gone } = draw(Frame, {});
   await until(() => text().includes("gpu-07"));
   mock.method(globalThis, "fetch", () => Promise.reject(new TypeError("refused")));
   changes.break();
@@ -72,7 +72,7 @@ test("the banner tells of a controller that answers with failures, until it answ
   const changes = new Stream();
   const answers = { ...none, "/v1/hosts": [hosts], "/v1/me": [json({ user: { name: "ann" }, cluster: "lab" })], "/v1/changes": [changes.open] };
   answer(answers);
-  const { text, gone } = draw(Shell, {});
+  const { text, gone } = draw(Frame, {});
   await until(() => text().includes("gpu-07"));
   answer({ "/": [refused(503, "the disk is full")] });
   changes.change();

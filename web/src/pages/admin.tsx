@@ -8,7 +8,7 @@ import { once, useData, useNow, useTitle } from "../ui/hooks.ts";
 import { setQuery } from "../ui/router.ts";
 import { Controllers } from "./controllers.tsx";
 import { Quotas } from "./reserved.tsx";
-import { signOut } from "../ui/shell.tsx";
+import { signOut } from "../ui/frame.tsx";
 
 interface Session {
   id: string;

@@ -11,7 +11,7 @@ import { Ago, Loading, Stale, State, Table, Text, Unready } from "../ui/bits.tsx
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
 import { Measured } from "./measured.tsx";
 import { Health } from "./health.tsx";
-import { Silent } from "./silent.tsx";
+import { Silent } from "./silent_host.tsx";
 import { Needed } from "./overview.tsx";
 import type { JobList } from "./overview.tsx";
 import { useReservations } from "./reserved.tsx";

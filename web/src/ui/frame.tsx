@@ -27,7 +27,7 @@ const PLACES = [
 ] as const;
 
 /** What surrounds every page: the way to the others, who one is, and whether the controller answers. */
-export function Shell(): JSX.Element {
+export function Frame(): JSX.Element {
   const now = useRoute();
   const [trouble, setTrouble] = useState<ApiError | null>(null);
   const [keys, setKeys] = useState(false);
