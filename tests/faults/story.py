@@ -24,7 +24,7 @@ from holdfast._base.failpoints import VARIABLE
 from holdfast._sdk import json_view
 from holdfast.cli.submission.run_spec import RunRequest, job_of
 from holdfast.client import TERMINAL, Client
-from holdfast.dev import daemons, layout, processes, starting
+from holdfast.dev import daemons, layout, processes, readiness
 from holdfast.dev.processes import Process
 from holdfast.errors import HoldfastError
 from holdfast.v1 import spec_pb2
@@ -236,7 +236,7 @@ class Fire:
 
 def patience() -> contextlib.AbstractContextManager[object]:
     """What a dev cluster takes to start on a loaded machine is no fault of what is tested here."""
-    return mock.patch.object(starting, "READY_S", SETTLES_S)
+    return mock.patch.object(readiness, "READY_S", SETTLES_S)
 
 
 async def wrong_in_ledgers(client: Client, job_id: str) -> list[str]:

@@ -22,6 +22,8 @@ _OPTIONS = (
     # A proxy that the user's environment names is for the world outside.
     ("grpc.enable_http_proxy", 0),
 )
+READY_S = 60.0
+"""Time for all that is started to be ready."""
 CALL_S = 2.0
 """Time for one answer."""
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)

@@ -19,7 +19,6 @@ from holdfast.dev.plan import CONTROLLER, Cluster
 from holdfast.dev.processes import Process
 from holdfast.errors import ConfigError, Unavailable
 
-READY_S = 60.0
 _LOOK_S = 0.05
 
 
@@ -111,7 +110,7 @@ def _claim(layout: Layout) -> None:
 
 def _start_dead(run: _Run) -> None:
     controller_dead, hosts = plan.dead(run.cluster, run.found.keys())
-    deadline = time.monotonic() + READY_S
+    deadline = time.monotonic() + readiness.READY_S
     with readiness.link(run.cluster.port, run.layout.user()) as channel:
 
         def controller() -> dict[str, str]:
@@ -138,7 +137,7 @@ def _wait_ready(run: _Run, ask: Callable[[], dict[str, str]], deadline: float) -
             return
         if time.monotonic() > deadline:
             name = next(iter(missing))
-            raise _failed(run, name, f"is not ready after {READY_S:.0f} s: {missing[name]}")
+            raise _failed(run, name, f"is not ready after {readiness.READY_S:.0f} s: {missing[name]}")
         processes.wait_any(run.processes.values(), _LOOK_S)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from holdfast import dev
 from holdfast._security import pki
-from holdfast.dev import daemons, processes, starting, stopping
+from holdfast.dev import daemons, processes, readiness, starting, stopping
 from holdfast.dev.processes import Process
 from holdfast.errors import ConfigError, Unavailable, WrongState
 
@@ -221,7 +221,7 @@ def test_agent_that_never_gets_ready_runs_out_of_time(cluster: Path, monkeypatch
     dev.start(cluster)
     kill(cluster, "host-0")  # and the controller answers at once
     (cluster / "hosts/host-0/mood").write_text("mute")
-    monkeypatch.setattr(starting, "READY_S", 2.0)
+    monkeypatch.setattr(readiness, "READY_S", 2.0)
     with pytest.raises(Unavailable, match=r"host-0 is not ready after 2 s: .* since it was started"):
         dev.start(cluster)
     dev.stop(cluster)
