@@ -138,8 +138,9 @@ def _fold_of_job(cluster: Cluster, event: ev.JobEvent) -> None:
         note_suspects(cluster, event)
 
 
-def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
-    cluster.jobs[event.job_id] = Job(
+def made_of(event: ev.JobSubmitted, number: int) -> Job:
+    """The job that is submitted as the ``number``-th event."""
+    return Job(
         id=event.job_id,
         owner=event.owner,
         request_id=event.request_id,
@@ -150,12 +151,15 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
         created_at=event.at,
         annotations=event.annotations,
         kms_key=event.kms_key,
-        number=cluster.sequence,
+        number=number,
         updated_at=event.at,
-        cursor=cluster.sequence,
+        cursor=number,
         phase=Held(since=event.at, unmet=event.gang.after),
     )
-    job = cluster.jobs[event.job_id]
+
+
+def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
+    job = cluster.jobs[event.job_id] = made_of(event, cluster.sequence)
     if job.gang.measures:
         cluster.measuring.add(job.id)
     if job.gang.spares:

@@ -13,7 +13,7 @@ from holdfast_controller.core.lifecycle.dependencies import never_met, note_end,
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.accounts.quota import USER, never, quota_of
 from holdfast_controller.core.model.arrays import Element
-from holdfast_controller.core.model.clock import Now
+from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.hosts.own_spares import never_used
@@ -88,24 +88,26 @@ def _made(asked: JobSubmission) -> list[tuple[str, Gang]]:
     return [(element.job_id, plan.gang.as_element(element)) for element in elements]
 
 
-def _submit(step: Step, asked: JobSubmission, job_id: str, gang: Gang) -> Job:
-    """Make one job. Of an array the first element keeps the request's id: by it the array is found again."""
-    cluster, plan = step.cluster, asked.plan
-    request_id = "" if gang.array is not None and gang.array.index != plan.indices[0] else asked.request_id
-    step.emit(
-        ev.JobSubmitted(
-            job_id=job_id,
-            at=step.now.wall,
-            owner=asked.owner,
-            request_id=request_id,
-            display_name=plan.display_name,
-            labels=plan.labels,
-            gang=gang,
-            spec_json=plan.spec_json,
-            annotations=plan.annotations,
-            kms_key=plan.kms_key,
-        )
+def submitted(asked: JobSubmission, job_id: str, gang: Gang, at: Wall) -> ev.JobSubmitted:
+    """One job of a submission. Of an array the first element keeps the request's id: by it the array is found again."""
+    plan = asked.plan
+    return ev.JobSubmitted(
+        job_id=job_id,
+        at=at,
+        owner=asked.owner,
+        request_id="" if gang.array is not None and gang.array.index != plan.indices[0] else asked.request_id,
+        display_name=plan.display_name,
+        labels=plan.labels,
+        gang=gang,
+        spec_json=plan.spec_json,
+        annotations=plan.annotations,
+        kms_key=plan.kms_key,
     )
+
+
+def _submit(step: Step, asked: JobSubmission, job_id: str, gang: Gang) -> Job:
+    cluster = step.cluster
+    step.emit(submitted(asked, job_id, gang, step.now.wall))
     job = cluster.jobs[job_id]
     for each in job.unmet:
         if (state := outcome_of(cluster, each.job)) is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from holdfast_controller.core.access.accounts import account_for
+from holdfast_controller.core.fold.job import made_of
 from holdfast_controller.core.lifecycle.dependencies import outcome_of, wait_for_ends
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.accounts.quota import Waiting, is_beyond, lack
@@ -29,7 +30,7 @@ from holdfast_controller.core.scheduling.pass_state import LOOKS_A_PLAN, PLANS_I
 from holdfast_controller.core.scheduling.place import may_be_placed
 from holdfast_controller.core.scheduling.placement import Plan, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
-from holdfast_controller.core.scheduling.submit import refusal
+from holdfast_controller.core.scheduling.submit import refusal, submitted
 from holdfast_controller.core.scheduling.wait_reasons.never_fits import waits_for_others
 from holdfast_controller.core.step.commands import JobSubmission
 from holdfast_controller.core.step.step import Policies
@@ -115,16 +116,6 @@ def dry_run(cluster: Cluster, asked: JobSubmission, policies: Policies, now: Now
 
 def _job_of(asked: JobSubmission, cluster: Cluster, now: Now) -> Job:
     """The job that would be submitted, as the last one so far."""
-    plan = asked.plan
-    return Job(
-        id=asked.job_id,
-        owner=asked.owner,
-        request_id="",
-        display_name=plan.display_name,
-        labels=plan.labels,
-        gang=plan.gang,
-        spec_json=plan.spec_json,
-        created_at=now.wall,
-        number=cluster.sequence + 1,
-        phase=Queued(since=now.wall),
-    )
+    job = made_of(submitted(asked, asked.job_id, asked.plan.gang, now.wall), cluster.sequence + 1)
+    job.phase = Queued(since=now.wall)
+    return job
