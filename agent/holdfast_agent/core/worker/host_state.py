@@ -50,11 +50,13 @@ class HostState:
     def plan(self, desired: Assignment) -> tuple[RankLaunch, ...]:
         """The ranks of a launch, as this host starts them."""
         worker = self.workers[desired.key]
-        facts = self.facts.running_as(worker.user)
+        prepared = worker.prepared
+        assert prepared is not None
+        facts = self.facts.running_as(prepared.user)
         bindings = bind(facts.topology, desired.launch, self.bound_but(worker)) if desired.launch else ()
-        if not worker.binds:
+        if not prepared.binds:
             bindings = tuple(each and RankBinding(nics=each.nics, note=UNABLE) for each in bindings)
-        return plan_ranks(desired, facts, worker.container, worker.code, bindings)
+        return plan_ranks(desired, facts, prepared.container, prepared.code, bindings)
 
     def bound_but(self, worker: Worker) -> frozenset[int]:
         """CPUs that ranks of other workers share with none: of those that run, or that stay for another generation."""

@@ -59,10 +59,7 @@ def on_worker_prepared(host: HostState, event: ev.WorkerPrepared, now: float) ->
     if worker is None:
         return []
     worker.shim_pid = event.shim_pid
-    worker.container = event.container
-    worker.code = event.code
-    worker.user = event.user
-    worker.binds = event.binds
+    worker.prepared = event
     worker.move(Prepared(event.generation, event.port, event.master_port))
     if worker.desired and worker.desired.generation == event.generation:
         worker.checked = worker.desired.launch or worker.checked

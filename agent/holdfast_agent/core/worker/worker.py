@@ -17,8 +17,7 @@ from typing import assert_never
 
 from holdfast._session.assignment import Assignment, Launch, Phase
 from holdfast._session.reports import Exit, ExitReason, RankBinding, WorkerId, WorkerReport
-from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.core.model.launch import Container, PreparedCode, RankLaunch
+from holdfast_agent.core.model.launch import RankLaunch
 from holdfast_agent.core.worker.actions import (
     AbandonPreparation,
     Action,
@@ -26,13 +25,13 @@ from holdfast_agent.core.worker.actions import (
     Forget,
     FreePorts,
     LaunchRanks,
-    Peers,
     Prepare,
     RenewFence,
     RunEpilog,
     SignalRanks,
     StopRanks,
 )
+from holdfast_agent.core.worker.events import WorkerPrepared
 from holdfast_agent.core.worker.peers import peers_of
 from holdfast_agent.core.worker.states import (
     FOUND,
@@ -73,20 +72,14 @@ class Worker:
     """UUIDs of the devices of that generation."""
     bindings: dict[int, RankBinding] = field(default_factory=dict)
     """By rank, of that generation; without those whose job asks for none."""
-    binds: bool = True
-    """Whether its shim binds ranks."""
     launched: Launch | None = None
     """The last launch in this run of the agent."""
     launched_at: float | None = None
     """Monotonic seconds; None where an earlier run of the agent launched it."""
     checked: Launch | None = None
     """The launch whose program passed the checks here."""
-    container: Container | None = None
-    """The container that the last preparation found or made; None where work runs on the bare host."""
-    code: PreparedCode | None = None
-    """The code of the generation that was prepared last."""
-    user: WorkerUser | None = None
-    """The account that generation runs as; None for the host's default."""
+    prepared: WorkerPrepared | None = None
+    """The last preparation in this run of the agent: container, code and account of its generation."""
     doing: str = ""
     """The long step of the preparation that is under way; empty for none."""
     heard_s: float = 0.0
@@ -296,27 +289,26 @@ def _from_prepared(
 def launch_of(worker: Worker, ranks: tuple[RankLaunch, ...]) -> LaunchRanks:
     """The order to start the generation that the worker is in."""
     worker.bindings = {each.rank: each.binding for each in ranks if each.binding is not None}
-    memory_mb = worker.launched.memory_mb if worker.launched else 0
-    peers = peers_of(worker.desired) if worker.desired else None
-    fence_s = _fence_s(worker.desired, peers) if worker.desired else 0.0
+    desired, launch, prepared = worker.desired, worker.launched, worker.prepared
+    assert desired is not None
+    assert launch is not None
+    assert prepared is not None
+    peers = peers_of(desired)
+    # A worker without peers is not stopped for want of them.
+    fence_s = desired.peer_fence_s if peers else desired.fence_s
     return LaunchRanks(
         worker.key,
         worker.state.generation,
         ranks,
         worker.gpus,
-        memory_mb,
+        launch.memory_mb,
         fence_s,
         worker.heard_s + fence_s if fence_s else 0.0,
         peers,
-        worker.container,
-        worker.user,
-        worker.launched.warm if worker.launched else None,
+        prepared.container,
+        prepared.user,
+        launch.warm,
     )
-
-
-def _fence_s(desired: Assignment, peers: Peers | None) -> float:
-    """The term of the shim's deadline; 0 without one: a worker without peers is not stopped for want of them."""
-    return desired.peer_fence_s if peers else desired.fence_s
 
 
 def keep_going(worker: Worker) -> list[Action]:
