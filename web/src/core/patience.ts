@@ -1,8 +1,8 @@
 const TICKS = 4;
 
 /**
- * How long something is waited for: a signal of its own beside that of who asks, on which nothing is left afterwards. Time
- * is counted in ticks, of which a machine that was asleep misses all but one.
+ * A wait that ends by itself: a signal of its own beside that of who asks, on which nothing is left afterwards. Time is
+ * counted in ticks, of which a machine that was asleep misses all but one; how long one is, says `api.ts`.
  */
 export class Patience {
   readonly #asker: AbortSignal | undefined;
