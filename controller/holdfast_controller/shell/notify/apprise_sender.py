@@ -37,7 +37,9 @@ def main() -> int:
     sender = apprise.Apprise()
     if not sender.add(asked["url"]):
         return 4
-    return 0 if sender.notify(title=asked["title"], body=asked["body"], notify_type=asked["type"]) else 3
+    # Where it isn't said to be text, mail takes it for HTML: on one line, and with what it has of that in effect.
+    told = sender.notify(title=asked["title"], body=asked["body"], notify_type=asked["type"], body_format="text")
+    return 0 if told else 3
 
 
 if __name__ == "__main__":

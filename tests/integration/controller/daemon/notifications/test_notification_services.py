@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.integration.controller.endpoint import endpoint
+from tests.support.mail_relay import relay
 
 from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.shell.notify import sender as delivering
@@ -37,6 +38,23 @@ async def test_services_are_told_through_apprise_in_words() -> None:
     with pytest.raises(delivering.NotDelivered, match="does not know this kind"):
         await sender.send(Target("nonsense://x", "x", True), entry)
     await sender.close()
+
+
+async def test_mail_has_its_lines_and_signs_as_they_are_in_words() -> None:
+    body = {
+        "event": "FAILED",
+        "message": "no room for A &lt;b&gt; & *C*",
+        "cluster": "test",
+        "job": {"id": "train-1", "displayName": "train", "owner": "ann", "project": "default"},
+    }
+    entry = OutboxEntry(1, "channel:x", "train-1", "FAILED", json.dumps(body))
+    sender = delivering.Sender()
+    async with relay() as mail:
+        url = f"mailto://127.0.0.1:{mail.port}?from=a@corp.example&to=b@corp.example&mode=insecure"
+        await sender.send(Target(url, "x", True), entry)
+    await sender.close()
+    about = "train-1 of ann, project default, cluster test"
+    assert [text.splitlines() for text in mail.texts()] == [["no room for A &lt;b&gt; & *C*", about]]
 
 
 async def test_service_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
