@@ -8,10 +8,10 @@ import datetime
 import os
 import time
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from holdfast import client as sdk
 from holdfast import settings
@@ -21,18 +21,17 @@ from holdfast._api.log_lines import LogLines
 from holdfast._api.results import Event, Host, LogLine, Result, event_of, host_of, result_of
 from holdfast._api.submission import JobSource, guessing, job_from, refused
 from holdfast._base.proto_values import timestamp
-from holdfast._sdk.reconnect import Outage, is_away
 from holdfast._sdk.transport import CALL_TIMEOUT_S
 from holdfast.cli.kit.job_filters import job_filter, unknown_state
 from holdfast.cli.kit.job_names import job_of, on_job
+from holdfast.cli.kit.to_the_end import ended_job, patiently
 from holdfast.cli.submission.packaging import packing
-from holdfast.errors import HoldfastError, InvalidInput, Violation, WaitTimeout, WrongState
+from holdfast.errors import InvalidInput, Violation, WaitTimeout, WrongState
 from holdfast.v1 import job_pb2
 
 if TYPE_CHECKING:
     from holdfast._sdk.reconnect import LinkCallback
 
-T = TypeVar("T")
 Settings = settings.ClientSettings | str | os.PathLike[str] | None
 
 
@@ -179,11 +178,7 @@ class AsyncClient:
                 calls, message = await self._found(job)
                 if seconds == 0 and message.state not in sdk.TERMINAL:
                     raise TimeoutError
-                if message.state not in sdk.TERMINAL:
-                    async with contextlib.aclosing(calls.watch_job(message.id, message.cursor)) as events:
-                        async for _ in events:
-                            pass
-                return await _patiently(lambda: calls.get_job(message.id))
+                return await ended_job(calls, message, None)
         except TimeoutError:
             word = word_of(job)
             fix = f"It goes on: wait again, or end it with client.cancel({word!r})."
@@ -193,7 +188,7 @@ class AsyncClient:
         """The job, for a call that goes on over an outage. Only where it was seen before, one may go on already."""
         calls = await self.calls()
         if isinstance(job, JobView):
-            return calls, await _patiently(lambda: calls.get_job(job.id))
+            return calls, await patiently(calls, job.id, None)
         return calls, await job_of(calls, job)
 
     @guessing
@@ -377,18 +372,6 @@ def word_of(job: str | JobView) -> str:
 
 def _closed() -> WrongState:
     return WrongState("The client is closed.", fix="Make another: holdfast.AsyncClient()")
-
-
-async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """The answer, however long the controller takes to come back."""
-    outage = Outage()
-    while True:
-        try:
-            return await call()
-        except HoldfastError as error:
-            if not is_away(error):
-                raise
-            await asyncio.sleep(outage.failed(error))
 
 
 def _check_states(states: list[str]) -> None:

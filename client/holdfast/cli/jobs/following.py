@@ -17,9 +17,9 @@ import anyio
 import anyio.abc
 from anyio.lowlevel import current_token
 
-from holdfast.cli.jobs.waiting import patiently
 from holdfast.cli.kit import exit_status
 from holdfast.cli.kit.console import Console, OutputClosed
+from holdfast.cli.kit.to_the_end import events_to_the_end, patiently
 from holdfast.cli.pages import event_lines
 from holdfast.cli.pages.gang import ranks_of
 from holdfast.cli.pages.last_words import LastWords
@@ -113,7 +113,7 @@ class _Follower:
 
     async def _watch(self, tasks: anyio.abc.TaskGroup) -> None:
         """Print the job's events until it has ended."""
-        events = self._client.watch_job(self._job.id, on_link=self._on_link)
+        events = events_to_the_end(self._client, self._job.id, 0, self._on_link)
         async with contextlib.aclosing(events):
             async for event in events:
                 if self._terminal is not None and event.state == job_pb2.JOB_STATE_RUNNING and not self._typing:

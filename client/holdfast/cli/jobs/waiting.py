@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import sys
 import time
@@ -19,10 +18,10 @@ from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.job_names import jobs_of
 from holdfast.cli.kit.output import dump, page_option
 from holdfast.cli.kit.parameters import duration, job_argument, moment
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.cli.kit.to_the_end import ended_job
+from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
-    from holdfast._sdk.reconnect import LinkCallback
     from holdfast.client import Client
     from holdfast.v1 import job_pb2
 
@@ -163,34 +162,3 @@ def _line(job: job_pb2.CustomJob) -> str:
 
     why = failure(job)
     return f"{job.id}  {short_name(job_pb2.JobState, job.state)}" + (f"  {why}" if why else "")
-
-
-async def ended_job(client: Client, job: job_pb2.CustomJob, on_link: LinkCallback) -> job_pb2.CustomJob:
-    """The job as it ended, however long that takes, and however long the controller is away meanwhile."""
-    from holdfast.client import TERMINAL
-
-    if job.state in TERMINAL:
-        return job
-    async with contextlib.aclosing(client.watch_job(job.id, job.cursor, on_link=on_link)) as events:
-        async for _ in events:
-            pass
-    return await patiently(client, job.id, on_link)
-
-
-async def patiently(client: Client, job_id: str, on_link: LinkCallback) -> job_pb2.CustomJob:
-    """The job as it is once the controller answers."""
-    import anyio
-
-    from holdfast._sdk.reconnect import Outage, is_away
-
-    outage = Outage(on_link)
-    while True:
-        try:
-            job = await client.get_job(job_id)
-        except HoldfastError as error:
-            if not is_away(error):
-                raise
-            await anyio.sleep(outage.failed(error))
-        else:
-            outage.settled()
-            return job
