@@ -18,7 +18,7 @@ from holdfast.v1 import host_pb2, job_pb2
 
 @dataclass(frozen=True, slots=True)
 class RankExit:
-    """How one rank ended in the job's last generation.
+    """How one rank ended in its worker's last launch.
 
     ``exit_code`` is None where a signal ended the rank or nothing was observed, ``signal`` is None without one;
     ``reason`` is a word such as ``COMPLETED``, ``NONZERO_EXIT``, ``SIGNALED``, ``OUT_OF_MEMORY`` or ``STOPPED``.
@@ -157,10 +157,7 @@ class Host:
 
 def result_of(job: job_pb2.CustomJob) -> Result:
     """The result of a job that has ended."""
-    last = max((each.generation for worker in job.workers for each in worker.exits), default=0)
-    exits = [
-        _rank_exit(worker.name, each) for worker in job.workers for each in worker.exits if each.generation == last
-    ]
+    exits = [_rank_exit(worker.name, each) for worker in job.workers for each in _last_exits(worker)]
     ran = job.HasField("start_time") and job.HasField("end_time")
     return Result(
         job_id=job.id,
@@ -172,6 +169,12 @@ def result_of(job: job_pb2.CustomJob) -> Result:
         restarts=max(0, job.generation - 1),
         run_s=(job.end_time.ToNanoseconds() - job.start_time.ToNanoseconds()) / 1e9 if ran else None,
     )
+
+
+def _last_exits(worker: job_pb2.Worker) -> list[job_pb2.Exit]:
+    """The exits of its last launch, which another worker's may have followed: each can be relaunched alone."""
+    last = max((each.generation for each in worker.exits), default=0)
+    return [each for each in worker.exits if each.generation == last]
 
 
 def _rank_exit(worker: str, record: job_pb2.Exit) -> RankExit:

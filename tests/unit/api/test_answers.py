@@ -48,6 +48,14 @@ def test_exit_codes_are_those_of_the_last_launch_as_a_shell_says_them() -> None:
     assert result.error is not None and result.error.exception == "ValueError: x"
 
 
+def test_the_exit_of_a_worker_that_was_never_relaunched_is_among_those_of_one_that_was() -> None:
+    job = job_pb2.CustomJob(id="j-1", state=job_pb2.JOB_STATE_SUCCEEDED, generation=3)
+    job.workers.add(name="workerpool0-0", exits=[exited(0, 1, exit_code=0)])
+    again = [exited(1, 1, exit_code=1), exited(1, 2, exit_code=1), exited(1, 3, exit_code=0)]
+    job.workers.add(name="workerpool1-0", exits=again)
+    assert result_of(job).exit_codes == {0: 0, 1: 0}
+
+
 def test_each_exit_is_looked_at_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """To search for the last launch once for each of 8,192 ranks takes more than a second."""
     looked_at: list[object] = []
