@@ -1,4 +1,4 @@
-"""Waiting for an array: who does, and the last line."""
+"""Waiting for an array: who does, and the last line; cancelling one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.app import root
-from holdfast.cli.jobs import templates, waiting
+from holdfast.cli.jobs import cancelling, templates, waiting
 from holdfast.cli.jobs.waiting import array_ended, summary
 from holdfast.v1 import job_pb2
 
@@ -71,3 +71,35 @@ def test_an_array_of_a_template_is_waited_for(
     monkeypatch.setattr(waiting, "array_ended", ended)
     result = CliRunner().invoke(root, ["template", "run", "sweep", *words])
     assert (result.exit_code, result.stdout) == (status, said)
+
+
+@pytest.mark.parametrize(
+    ("counts", "cancelled", "said"),
+    [
+        ({"done": 3}, 0, "has ended already: 3 succeeded"),
+        ({"done": 2, "failed": 1}, 0, "has ended already: 2 succeeded, 1 failed"),
+        ({"done": 2, "failed": 1}, 1, "is cancelled"),
+        ({"running": 1, "failed": 2}, 2, "is cancelled; 1 of its jobs are being stopped"),
+    ],
+)
+def test_an_array_that_had_ended_is_not_called_cancelled(
+    counts: dict[str, int],
+    cancelled: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    class Cancels:
+        async def cancel_job(self, job_id: str) -> job_pb2.CustomJob:
+            return job_pb2.CustomJob(id="a-0", array=job_pb2.JobArray(id=job_id, **counts))
+
+        async def newest_jobs(self, count: int, filter: str) -> list[job_pb2.CustomJob]:
+            assert filter == "array=a AND state=CANCELLED"
+            return [element(0, CANCELLED)] * min(count, cancelled)
+
+    def with_client(work: Callable[[Any], Awaitable[bool]]) -> bool:
+        return anyio.run(work, Cancels())
+
+    monkeypatch.setattr(cancelling, "with_client", with_client)
+    assert CliRunner().invoke(root, ["cancel", "a"]).exit_code == 0
+    assert capfd.readouterr().err == f"holdfast: array a {said}\n"

@@ -48,16 +48,21 @@ async def _cancel(client: Client, words: tuple[str, ...]) -> bool:
     for each in words:
         try:
             job_id, job = await on_job(client, each, client.cancel_job)
+            of_array = job_id == job.array.id
+            ending = await _ending_array(client, job.array) if of_array else f"job {job_id} {_ending(job)}"
         except HoldfastError as error:
             console.error(error)
             well = False
         else:
-            console.note(_ending_array(job.array) if job_id == job.array.id else f"job {job_id} {_ending(job)}")
+            console.note(ending)
     return well
 
 
-def _ending_array(array: job_pb2.JobArray) -> str:
+async def _ending_array(client: Client, array: job_pb2.JobArray) -> str:
     left = array.running + array.waiting
+    if not left and not await client.newest_jobs(1, f"array={array.id} AND state=CANCELLED"):
+        failed = f", {array.failed} failed" if array.failed else ""
+        return f"array {array.id} has ended already: {array.done} succeeded{failed}"
     return f"array {array.id} is cancelled" + (f"; {left} of its jobs are being stopped" if left else "")
 
 
