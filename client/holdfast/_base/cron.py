@@ -113,7 +113,7 @@ def _field(what: str, text: str, least: int, most: int, names: dict[str, int] | 
             first, last = least, most if most != 7 else 6
         elif "-" in span:
             first, last = map(number, span.split("-", 1))
-            if last == 0 and most == 7:  # FRI-SUN
+            if last == 0 < first and most == 7:  # FRI-SUN
                 last = 7
             if last < first:
                 raise BadCron(f"has the range {span!r} in {what}, whose end is before its beginning")

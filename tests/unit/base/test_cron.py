@@ -179,6 +179,11 @@ def test_a_name_that_is_no_time_zone_is_refused(name: str) -> None:
         cron.zone_of(name)
 
 
+def test_a_range_of_one_day_of_the_week_is_that_day() -> None:
+    days = {"SUN-SUN": {0}, "0-0": {0}, "7-7": {0}, "6-6": {6}, "SAT-SUN": {6, 0}, "0-7": set(range(7))}
+    assert {text: cron.parse(f"0 0 * * {text}").weekdays for text in days} == days
+
+
 def test_a_day_that_is_rare_is_found() -> None:
     found = cron.next_run("0 0 29 2 *", "UTC", dt.datetime(2096, 3, 1, tzinfo=dt.UTC).timestamp())
     assert found is not None
