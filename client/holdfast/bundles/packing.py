@@ -123,7 +123,7 @@ def look(
 def _patterns(folder: Path) -> list[str]:
     for name in ignore.FILES:
         try:
-            return (folder / name).read_text().splitlines()
+            return (folder / name).read_text("utf-8-sig").splitlines()
         except FileNotFoundError:
             continue
         except (OSError, UnicodeDecodeError) as error:
@@ -189,6 +189,10 @@ def _found(source: Path, path: str) -> Found:
         if stat.S_ISLNK(status.st_mode):
             target = os.readlink(source)
             archive.check_target(path, target)
+            try:
+                target.encode()
+            except UnicodeEncodeError:
+                raise BundleRefused(f"{archive.shown(path)} is a link to a name that is not UTF-8.") from None
             return Found(source, Entry(path, Kind.LINK, target=target), mark)
     except OSError as error:
         raise BundleRefused(f"{source} can't be read: {error.strerror}.") from error

@@ -92,6 +92,17 @@ def test_names_that_are_not_text_are_refused(folder: Path, tmp_path: Path) -> No
     (folder / os.fsdecode(b"a\xff")).write_text("")
     with pytest.raises(BundleRefused, match="not UTF-8"):
         packing.pack(folder, tmp_path / "1")
+    (folder / os.fsdecode(b"a\xff")).unlink()
+    (folder / "link").symlink_to(os.fsdecode(b"a\xff"))
+    with pytest.raises(BundleRefused, match="link is a link to a name that is not UTF-8") as refused:
+        packing.pack(folder, tmp_path / "2")
+    assert ".holdfastignore" in refused.value.fix
+
+
+def test_a_mark_of_utf_8_before_the_first_pattern_is_no_part_of_it(folder: Path, tmp_path: Path) -> None:
+    """Editors on Windows write one, and git leaves it out too."""
+    (folder / ".holdfastignore").write_bytes(b"\xef\xbb\xbfpkg/\n")
+    assert set(names(packing.pack(folder, tmp_path / "1"))) == {".holdfastignore", "train.py"}
 
 
 def test_too_much_is_refused_before_it_is_read(folder: Path, tmp_path: Path) -> None:
