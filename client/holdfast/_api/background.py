@@ -78,7 +78,8 @@ class Background:
     def __init__(self) -> None:
         self._used: _Loop | None = None
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """Of a thread that holds it a reader may be collected, whose end is another call."""
         self._running: set[concurrent.futures.Future[Any]] = set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

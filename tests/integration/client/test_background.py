@@ -7,6 +7,7 @@ import gc
 import os
 import threading
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 
@@ -148,6 +149,32 @@ def test_a_reader_that_is_collected_on_the_loop_ends_the_stream_too() -> None:
 
     background.run(drops())
     assert ended.wait(20)
+    background.close(nothing)
+
+
+def test_a_reader_that_is_collected_amid_another_call_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    background, ended = Background(), threading.Event()
+    left = background.iterate(lambda: reader(background, ended))
+    assert next(left) == 0
+    kept: list[object] = [left]
+    kept.append(kept)
+    start = asyncio.run_coroutine_threadsafe
+
+    def collects(*call: Any) -> Any:
+        monkeypatch.undo()
+        gc.collect()
+        return start(*call)
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", collects)
+    gc.disable()
+    try:
+        del left, kept
+        calling = threading.Thread(target=lambda: background.run(nothing()), daemon=True)
+        calling.start()
+        calling.join(20)
+    finally:
+        gc.enable()
+    assert not calling.is_alive() and ended.is_set()
     background.close(nothing)
 
 
