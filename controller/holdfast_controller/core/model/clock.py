@@ -21,6 +21,11 @@ NEVER = Wall(0.0)
 """Stands for no time in fields that hold a time only while something else is set."""
 
 
+def named(seconds: float) -> Wall:
+    """A time that was named, in seconds since the epoch, which is never ``NEVER``."""
+    return Wall(seconds or -1.0)
+
+
 def time_of_day(moment: Wall) -> str:
     """A moment's time of day, such as ``13:05:07 UTC``."""
     seconds = int(moment) % 86_400

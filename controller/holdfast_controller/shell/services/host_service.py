@@ -10,7 +10,7 @@ from holdfast._base.proto_values import seconds
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast.v1 import host_pb2, host_pb2_grpc
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.model.clock import NEVER, Wall
+from holdfast_controller.core.model.clock import NEVER, Wall, named
 from holdfast_controller.core.model.hosts.host import Host, Maintenance
 from holdfast_controller.core.step.commands import (
     CordonAsked,
@@ -245,6 +245,6 @@ def _listed(record: Record) -> host_pb2.ListedHostEvent:
 
 def _window(request: host_pb2.CordonRequest | host_pb2.DrainRequest) -> tuple[Wall | None, Wall | None]:
     """Start and end of the maintenance window, where they are given."""
-    start = Wall(seconds(request.start)) if request.HasField("start") else None
+    start = named(seconds(request.start)) if request.HasField("start") else None
     end = Wall(seconds(request.end)) if request.HasField("end") else None
     return start, end

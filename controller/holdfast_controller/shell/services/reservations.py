@@ -9,7 +9,7 @@ from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import cluster_pb2
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
-from holdfast_controller.core.model.clock import NEVER, Wall
+from holdfast_controller.core.model.clock import NEVER, Wall, named
 from holdfast_controller.core.model.gang import HostSelector
 from holdfast_controller.core.model.hosts.reservations import Reservation
 from holdfast_controller.core.scheduling.host_reservations import ReservedNow, reserved_now
@@ -45,7 +45,7 @@ async def create_reservation(
     wanted = request.reservation
     if not wanted.HasField("end"):
         raise InvalidInput([Violation("end", "is missing", "name the time until which the hosts are reserved")])
-    start = Wall(seconds(wanted.start)) if wanted.HasField("start") else NEVER
+    start = named(seconds(wanted.start)) if wanted.HasField("start") else NEVER
     try:
         match = read_match(wanted.match)
     except ValueError as error:

@@ -29,6 +29,9 @@ async def test_a_reservation_outlives_a_kill_of_the_controller_and_is_audited(
     refused = await ann.types(*CREATE, "--count", "4")
     assert refused.status == 2 and "count: asks for 4 hosts, and there are none" in refused.err
     async with controller.agent("host-0"):
+        for planned in ((*CREATE, "--count", "1", "--from"), ("host", "drain", "host-0", "--at")):
+            past = await ann.types(*planned, "1970-01-01T00:00:00Z")
+            assert past.status == 2 and "start: lies " in past.err, "the first second there is isn't now"
         made = await ann.types(*CREATE, "--count", "1", "--from", "+1h", "--reason", "a deadline")
     assert (made.status, made.out.split()) == (0, ["conf"]) and "it has host-0 from " in made.err
     again = await ann.types(*CREATE, "--count", "1", "--from", "+1h")
