@@ -78,7 +78,7 @@ def unpacked(
             done = mf.load(content.read(64 << 20))
             targets = done.layout if to is None else done.layout.below(to)
             _check_free(targets, BUNDLES if bundles_may_be_there else "")
-            with only_one(targets.state_dir, "controller", wait_s=0.0):
+            with _gone_if_refused(targets.state_dir), only_one(targets.state_dir, "controller", wait_s=0.0):
                 staging = targets.state_dir / f".restoring-{os.getpid()}"
                 try:
                     staging.mkdir(mode=0o700)
@@ -93,6 +93,21 @@ def unpacked(
         except OSError as error:
             where = f" {error.filename}" if error.filename else ""
             raise StoreError(f"Cannot restore{where}: {error.strerror}.") from error
+
+
+@contextlib.contextmanager
+def _gone_if_refused(folder: Path) -> Iterator[None]:
+    """Removes ``folder``, and those above it that weren't there, where the block raises and left nothing in them."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        yield
+    except BaseException:
+        if made:
+            (folder / _LOCK).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            for each in made:
+                each.rmdir()
+        raise
 
 
 @contextlib.contextmanager
