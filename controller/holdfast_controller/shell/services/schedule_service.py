@@ -129,8 +129,8 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
     ) -> schedule_pb2.ListTemplatesResponse:
         templates = self._driver.cluster.templates
         keys = self._keys(context, templates, request.project, request.name)
-        versions = [
-            f"{key}@{number:09}"
+        versions = [  # in their order as texts, too: no name has a sign before a tab
+            f"{key}\t{number:09}"
             for key in keys
             for number in (sorted(templates[key].versions) if request.name else (templates[key].newest,))
         ]
@@ -138,7 +138,7 @@ class ScheduleService(schedule_pb2_grpc.ScheduleServiceServicer):
         viewer = caller_name(context)
 
         async def picture(each: str) -> schedule_pb2.Template | None:
-            key, _, number = each.partition("@")
+            key, _, number = each.partition("\t")
             shown = self._template(key, int(number))
             if shown is not None and request.name:
                 version = templates[key].versions[int(number)]
