@@ -211,6 +211,7 @@ def test_a_schedule_runs_on_after_a_clock_that_was_a_year_ahead_is_set_right() -
             dataclasses.replace(asked(), plan=dataclasses.replace(asked().plan, spec_json="x" * 300_000)),
             "keeps 262,144",
         ),
+        (asked(deadline_s=-5.0), "startingDeadline: is negative"),
     ],
 )
 def test_what_can_never_run_is_refused_with_the_field(wrong: ScheduleAsked, said: str) -> None:

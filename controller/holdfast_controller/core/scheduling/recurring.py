@@ -131,6 +131,8 @@ def violations(cluster: Cluster, asked: ScheduleAsked) -> list[Violation]:
         cron.zone_of(asked.time_zone)
     except cron.BadCron as error:
         found.append(Violation("timeZone", str(error), "such as Europe/Berlin, or leave it out for UTC"))
+    if asked.deadline_s < 0:
+        found.append(Violation("startingDeadline", "is negative", "such as 3600s, or leave it out for none"))
     if len(asked.plan.spec_json) > MOST_CHARS:
         problem = f"has {len(asked.plan.spec_json):,} characters, and a schedule keeps {MOST_CHARS:,} at most"
         found.append(Violation("job", problem, "put what is long into a file of the job's"))
