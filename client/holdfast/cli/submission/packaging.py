@@ -220,7 +220,7 @@ def _interpreter(script: Path) -> list[str]:
 
     Python is the one of the job's environment, whichever the first line names.
     """
-    if script.suffix == ".py":
+    if script.suffix in (".py", ".pyz"):  # the latter is a zip, which has a first line only if its maker wanted one
         return ["python3"]
     if script.suffix == ".sh":
         return ["bash"]

@@ -24,6 +24,7 @@ def folder(tmp_path: Path) -> Path:
     for path in (
         "train.py",
         "run.sh",
+        "whole.pyz",
         "pkg/__init__.py",
         "pkg/task.py",
         "dist/a-1-py3-none-any.whl",
@@ -69,6 +70,7 @@ def test_pools_of_images_and_packages_do_without_local_code(folder: Path, packed
     ("options", "command"),
     [
         ({"script": "run.sh"}, ("bash", "run.sh")),
+        ({"script": "whole.pyz"}, ("python3", "whole.pyz")),
         ({"module": "pkg.task"}, ("python3", "-m", "pkg.task")),
     ],
 )
