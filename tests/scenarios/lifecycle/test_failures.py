@@ -178,6 +178,20 @@ def test_program_that_cannot_be_started_is_reported_with_its_host_in_one_sentenc
     assert error.message == f"The replica workerpool1-0 {sentence}"
 
 
+def test_rank_of_a_restart_that_a_dead_file_server_keeps_from_its_start_goes_elsewhere() -> None:
+    world = World(hosts=3)
+    world.submit("a", gang(workers=2, processes=1))
+    world.launch("a")
+    world.exit("a", 1, 1)
+    world.empty("a")
+    world.launch("a")
+    told = world.exit("a", 1, "CANNOT_START", message="cannot change to /data: Stale file handle")
+    assert "a ending FAILED" not in told
+    assert world.cluster.hosts["host-1"].cordoned
+    world.empty("a")
+    assert [place.host for place in world.cluster.jobs["a"].places] == ["host-0", "host-2"]
+
+
 def test_place_that_can_no_longer_be_made_ready_after_the_launch_starts_the_next_generation() -> None:
     world = World(hosts=2)
     world.submit("a")
