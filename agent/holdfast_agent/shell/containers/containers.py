@@ -12,6 +12,7 @@ import shutil
 import zlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -26,7 +27,7 @@ from holdfast_agent.core.model.gpus import SIMULATED
 from holdfast_agent.core.model.launch import Container
 from holdfast_agent.shell.containers import mounts
 from holdfast_agent.shell.containers.output_mount import Unreachable, entered_by, is_mounted
-from holdfast_agent.shell.containers.podman import EngineFailed, Held, Image, Podman
+from holdfast_agent.shell.containers.podman import EngineFailed, EngineSilent, Held, Image, Podman
 from holdfast_agent.shim.processes import Process
 
 AGENT, JOB, WORKER, ATTEMPT, IMAGE = (f"holdfast.{name}" for name in ("agent", "job", "worker", "attempt", "image"))
@@ -91,7 +92,8 @@ class Containers:
         try:
             image = await self._image(self.engine, launch.task.image)
         except EngineFailed as error:
-            raise CannotHave(f"the image {launch.task.image}: {error}", host_fault=error.no_room) from error
+            host_fault = error.no_room or isinstance(error, EngineSilent)
+            raise CannotHave(f"the image {launch.task.image}: {error}", host_fault=host_fault) from error
         try:
             held = await self._held(self.engine, desired, launch, facts, results)
             container = _entered(held, image)
@@ -156,8 +158,11 @@ class Containers:
             held = await engine.find(name)
             if held is None or not held.pid:
                 raise EngineFailed("it ended at once")
-            if results and not await anyio.to_thread.run_sync(is_mounted, held.pid, *results):
-                raise CannotHave(f"the base output directory {results[0]} was replaced meanwhile")
+            if results:
+                # It may lie on a file server that hangs, for which nothing that calls this off is to wait.
+                look = partial(is_mounted, held.pid, *results)
+                if not await anyio.to_thread.run_sync(look, abandon_on_cancel=True):
+                    raise CannotHave(f"the base output directory {results[0]} was replaced meanwhile")
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await _try_to_remove(engine, name)
@@ -219,7 +224,7 @@ def _results(launch: Launch, facts: HostFacts) -> tuple[str, str] | None:
     try:
         return path, entered_by(facts.user, path)
     except Unreachable as problem:
-        raise CannotHave(str(problem)) from problem
+        raise CannotHave(str(problem), host_fault=problem.host_fault) from problem
 
 
 def _is_open(container: Container) -> bool:

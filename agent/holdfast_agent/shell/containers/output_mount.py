@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from holdfast_agent.core.launch.environment import WorkerUser
-from holdfast_agent.shell.base import programs
+from holdfast_agent.shell.base import host_errors, programs
 from holdfast_agent.shell.base.programs import Program
 from holdfast_agent.shell.users import safe_paths
 
@@ -21,6 +21,10 @@ _ENTER = 'mkdir -p -- "$WANTED" && stat -L -c %d:%i -- "$WANTED/."'
 class Unreachable(Exception):
     """The worker's user can't use the directory, and why, as a sentence without the host's name or a full stop."""
 
+    def __init__(self, problem: str, *, host_fault: bool) -> None:
+        super().__init__(problem)
+        self.host_fault = host_fault
+
 
 def entered_by(user: WorkerUser, path: str) -> str:
     """Device and inode of the directory as ``user`` reaches it, made if need be. Raises ``Unreachable``."""
@@ -28,11 +32,12 @@ def entered_by(user: WorkerUser, path: str) -> str:
     env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "WANTED": path}
     made = programs.run(Program(["sh", "-c", _ENTER], ENTER_S, env, user=user))
     if made.code is None:
-        raise Unreachable(f"the base output directory {path} can't be made: {made.problem}")
+        raise Unreachable(f"the base output directory {path} can't be made: {made.problem}", host_fault=True)
     said = made.errors.decode("utf-8", "replace").strip()
     if made.code:
         words = said.removeprefix("mkdir: ").removeprefix("stat: ")
-        raise Unreachable(f"the base output directory can't be used as {user.name}: {words}")
+        problem = f"the base output directory can't be used as {user.name}: {words}"
+        raise Unreachable(problem, host_fault=bool(host_errors.told(words)))
     return made.output.decode().strip()
 
 

@@ -53,6 +53,10 @@ class EngineFailed(Exception):
         return any(words in said for words in _MAY_PASS)
 
 
+class EngineSilent(EngineFailed):
+    """The engine could not be started, or did not answer: that is no matter of what it was asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """The command that an image runs by default, and its working directory."""
@@ -186,9 +190,10 @@ class Podman:
             self.threads,
         )
         if ran.how is How.NOT_STARTED:
-            raise EngineFailed(f"{self.program} could not be started: {ran.problem}")
+            raise EngineSilent(f"{self.program} could not be started: {ran.problem}")
         if ran.code is None:
-            raise EngineFailed(f"podman {args[0]} {ran.problem}")
+            slow_pull = args[0] == "pull" and ran.how is How.LATE
+            raise (EngineFailed if slow_pull else EngineSilent)(f"podman {args[0]} {ran.problem}")
         return ran.code, ran.output.decode("utf-8", "replace"), ran.errors.decode("utf-8", "replace")
 
 

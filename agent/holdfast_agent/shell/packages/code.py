@@ -26,6 +26,7 @@ from holdfast.bundles import archive
 from holdfast.errors import BundleRefused
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.core.model.launch import PreparedCode
+from holdfast_agent.shell.base import host_errors
 from holdfast_agent.shell.base.programs import NO_LIMITS, Limits
 from holdfast_agent.shell.output.log_index import own_directory
 from holdfast_agent.shell.packages.as_user import EnvironmentsByUser
@@ -38,9 +39,7 @@ from holdfast_agent.shell.users import safe_paths
 
 T = TypeVar("T")
 UNPACKS_AT_ONCE = 2
-_HOST_ERRNOS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES}
-)
+_HOST_ERRNOS = host_errors.ERRNOS | {errno.EACCES}
 
 
 @dataclass

@@ -32,6 +32,7 @@ import anyio
 import anyio.to_thread
 
 from holdfast._daemon import log
+from holdfast_agent.shell.base import host_errors
 from holdfast_agent.shell.base.programs import NO_LIMITS, Limits, attended
 from holdfast_agent.shell.packages import sealed_tree
 from holdfast_agent.shell.packages.installer import CERTIFICATES, Installer, uv
@@ -40,6 +41,7 @@ from holdfast_agent.shell.packages.settings import CodeProblem, Packages
 from holdfast_agent.shell.users import safe_paths
 
 BUILDS_AT_ONCE = 2
+LOOK_S = 30.0
 FAILURE_KEPT_S = 20.0
 """All workers of a gang on one host fail of the same build, not each of its own."""
 
@@ -94,8 +96,14 @@ class Environments:
         nothing of it.
         """
         found = await anyio.to_thread.run_sync(self._interpreter.look, self._downloads, limiter=self._threads)
-        # A host's file may lie on a server that hangs.
-        key = await anyio.to_thread.run_sync(self._key, wanted, found, limiter=self._threads)
+        try:
+            with anyio.fail_after(LOOK_S):  # a host's file may lie on a server that hangs
+                key = await anyio.to_thread.run_sync(
+                    self._key, wanted, found, abandon_on_cancel=True, limiter=self._threads
+                )
+        except TimeoutError as error:
+            problem = f"looking at the packages took longer than {LOOK_S:g} s; a file server may hang"
+            raise CodeProblem(problem, host_fault=True) from error
         async with self._locks[key]:
             path, there = await anyio.to_thread.run_sync(self._take, key, job, limiter=self._threads)
             if not there:
@@ -330,12 +338,17 @@ def _join(found: Found, work: Path) -> list[list[str]]:
 
 
 def _changed(uri: str) -> list[int]:
-    """Fingerprint by which a host's file is seen to have changed; other URIs are assumed not to change."""
+    """Fingerprint by which a host's file is seen to have changed; other URIs are assumed not to change.
+
+    Raises ``OSError`` where it is the host's fault that there is none.
+    """
     if not uri.lower().startswith("file:"):
         return []
     try:
         status = os.stat(unquote(urlsplit(uri).path))
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in host_errors.ERRNOS:
+            raise
         return []
     return [status.st_size, status.st_mtime_ns, status.st_ino]
 

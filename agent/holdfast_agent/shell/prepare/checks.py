@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from pathlib import Path
@@ -10,16 +9,9 @@ from pathlib import Path
 from holdfast._session.assignment import Assignment, Launch
 from holdfast_agent.core.launch.environment import HostFacts, search_path, working_directory
 from holdfast_agent.core.model.launch import PreparedCode
+from holdfast_agent.shell.base import host_errors
 from holdfast_agent.shell.users import secret_files
 from holdfast_agent.shell.users.fs_identity import files_as
-
-HOST_ERRNOS = frozenset(
-    {
-        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
-        *(errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN),
-    }
-)
-"""No program can help these: a disk that is full or broken, a file server that is away."""
 
 
 def root_problem(facts: HostFacts, *, root_allowed: bool) -> str:
@@ -37,7 +29,7 @@ def problem(
 ) -> str:
     """Why the job's program can't run here; empty where it can. May block on a dead file server.
 
-    Raises ``OSError`` of ``HOST_ERRNOS`` where that is the host's fault.
+    Raises ``OSError`` where that is the host's fault.
     """
     launch = assignment.launch
     if launch is None:
@@ -116,6 +108,6 @@ def _status(path: Path | str) -> os.stat_result | None:
     try:
         return os.stat(path)
     except (OSError, ValueError) as error:
-        if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno in HOST_ERRNOS):
+        if isinstance(error, PermissionError) or (isinstance(error, OSError) and error.errno in host_errors.ERRNOS):
             raise
         return None

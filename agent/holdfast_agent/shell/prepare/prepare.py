@@ -20,6 +20,7 @@ from holdfast_agent.core.launch.environment import HostFacts, WorkerUser, scratc
 from holdfast_agent.core.model.launch import Container, PreparedCode
 from holdfast_agent.core.worker.actions import Prepare, RunEpilog
 from holdfast_agent.core.worker.events import EpilogEnded, PreparationFailed, WorkerPrepared
+from holdfast_agent.shell.base import host_errors
 from holdfast_agent.shell.base.programs import Limits
 from holdfast_agent.shell.cgroups.cgroups import Cgroups, most_pids
 from holdfast_agent.shell.cgroups.scopes import Scopes
@@ -264,7 +265,7 @@ class Preparation:
         try:
             _directories(action, facts)  # those that it shall see
         except OSError as error:
-            raise CannotHave(_told(error), host_fault=error.errno in checks.HOST_ERRNOS) from error
+            raise CannotHave(_told(error), host_fault=error.errno in host_errors.ERRNOS) from error
         with anyio.CancelScope() as scope:
             self._scopes[desired.key] = scope
             try:
@@ -285,7 +286,7 @@ class Preparation:
             own, master = self._bind(action, launch)
         except OSError as error:
             problem = f"{facts.name}: {_told(error)}."
-            return _unfit(action, problem) if error.errno in checks.HOST_ERRNOS else _failed(action, problem)
+            return _unfit(action, problem) if error.errno in host_errors.ERRNOS else _failed(action, problem)
         except PortTaken as error:
             return _failed(action, f"{facts.name}: {error}.")
         except NoPortFree as error:

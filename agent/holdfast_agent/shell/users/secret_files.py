@@ -8,21 +8,22 @@ start (``shim/secret_files.py``).
 from __future__ import annotations
 
 import errno
+import os
 
 from holdfast._session.assignment import Launch
 from holdfast_agent.core.launch.environment import HostFacts
-from holdfast_agent.shell.base import programs
+from holdfast_agent.shell.base import host_errors, programs
 from holdfast_agent.shell.base.programs import How, Program
 
 ANSWER_S = 20.0
 """For all files together; a file server may hang."""
-_PROGRAM = 'for f; do [ -f "$f" ] && [ -r "$f" ] || { echo "$f"; exit 1; }; done'
+_PROGRAM = 'for f; do [ -f "$f" ] && [ -r "$f" ] || { echo "$f"; stat -L -- "$f" >/dev/null; exit 1; }; done'
 
 
 def unreadable(launch: Launch, facts: HostFacts) -> str:
     """Which of the launch's secret files its ranks couldn't read, naming the host; empty where they could.
 
-    Raises ``TimeoutError`` where that can't be found out.
+    Raises ``OSError`` where that can't be found out.
     """
     files = {each.file: each.name for each in launch.task.secrets if each.file}
     if not files:
@@ -32,8 +33,11 @@ def unreadable(launch: Launch, facts: HostFacts) -> str:
         problem = f"reading secret files takes longer than {ANSWER_S:g} s; a file server may hang"
         raise TimeoutError(errno.ETIMEDOUT, problem)
     if ran.code is None:
-        return f"{facts.name}: can't look at secret files as {facts.user.name}: {ran.problem}."
+        problem = f"can't look at secret files as {facts.user.name}: {ran.problem}"
+        raise ChildProcessError(errno.ECHILD, problem)
     if ran.code == 0:
         return ""
     found = ran.output.decode("utf-8", "replace").rstrip("\n")
+    if number := host_errors.told(ran.errors.decode("utf-8", "replace")):
+        raise OSError(number, os.strerror(number), found)
     return f"{facts.name}: {files.get(found, 'a secret')}: {found} is no file that {facts.user.name} can read."

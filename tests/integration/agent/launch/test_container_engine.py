@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from holdfast_agent.shell.containers import podman
-from holdfast_agent.shell.containers.podman import EngineFailed, Podman
+from holdfast_agent.shell.containers.podman import EngineFailed, EngineSilent, Podman
 
 
 def engine(tmp_path: Path, script: str) -> Podman:
@@ -51,6 +51,19 @@ async def test_engine_that_is_gone_or_hangs_is_told(tmp_path: Path) -> None:
         await Podman("/no/podman", "/bin/true").find("x")
     with pytest.raises(EngineFailed, match=r"podman pull did not end within 0\.1 s"):
         await engine(tmp_path, "sleep 600").pull("x", 0.1)
+
+
+async def test_an_engine_that_does_not_answer_is_no_matter_of_the_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(podman, "CALL_S", 0.1)
+    with pytest.raises(EngineSilent, match=r"podman image did not end within 0\.1 s"):
+        await engine(tmp_path, "sleep 600").image("x")
+    with pytest.raises(EngineSilent, match="could not be started"):
+        await Podman("/no/podman", "/bin/true").image("x")
+    with pytest.raises(EngineFailed) as slow:
+        await engine(tmp_path, "sleep 600").pull("x", 0.1)
+    assert not isinstance(slow.value, EngineSilent)
 
 
 async def test_pull_ends_with_whoever_waits_for_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ The file server is a FUSE mount of the test's own that no process serves.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +23,14 @@ from holdfast.v1 import agent_pb2
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.core.worker.actions import Prepare
 from holdfast_agent.core.worker.events import PreparationFailed
+from holdfast_agent.shell.base import programs
+from holdfast_agent.shell.base.programs import How, Ran
+from holdfast_agent.shell.containers import output_mount
+from holdfast_agent.shell.containers.output_mount import Unreachable
+from holdfast_agent.shell.packages import environments
+from holdfast_agent.shell.packages.as_user import EnvironmentsByUser
+from holdfast_agent.shell.packages.environments import BUILDS_AT_ONCE, Wanted
+from holdfast_agent.shell.packages.settings import CodeProblem, Packages
 from holdfast_agent.shell.prepare import prepare
 from holdfast_agent.shell.users import secret_files
 
@@ -79,3 +88,55 @@ async def test_one_that_does_not_answer_for_a_secret_is_the_hosts_fault(
     found = await prepared(order("PREPARE", server.folder / "key"), tmp_path)
     assert found.host_fault
     assert found.message == "host-0: reading secret files takes longer than 0.2 s; a file server may hang."
+
+
+async def test_one_that_is_gone_for_a_secret_is_the_hosts_fault(server: DeadFileServer, tmp_path: Path) -> None:
+    server.leave()
+    found = await prepared(order("PREPARE", server.folder / "key"), tmp_path)
+    assert found.host_fault
+    assert found.message == f"host-0: {server.folder}/key: Transport endpoint is not connected."
+
+
+async def test_a_look_at_secrets_that_cannot_begin_is_the_hosts_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = Ran(How.NOT_STARTED, problem="Resource temporarily unavailable")
+    monkeypatch.setattr(programs, "run", lambda _: refused)
+    found = await prepared(order("PREPARE", tmp_path / "key"), tmp_path)
+    assert found.host_fault
+    assert found.message == "host-0: can't look at secret files as root: Resource temporarily unavailable."
+
+
+# --- where results go, and packages that lie there ------------------------------------------------------------------
+
+
+def test_results_that_are_to_go_to_a_server_that_is_gone_or_silent_are_the_hosts_fault(
+    server: DeadFileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = WorkerUser("root", "/", "/bin/sh")
+    monkeypatch.setattr(output_mount, "ENTER_S", 0.2)
+    with pytest.raises(Unreachable, match=r"can't be made: did not end within 0\.2 s$") as late:
+        output_mount.entered_by(user, f"{server.folder}/results")
+    server.leave()
+    with pytest.raises(Unreachable, match=r"Transport endpoint is not connected$") as gone:
+        output_mount.entered_by(user, f"{server.folder}/results")
+    (tmp_path / "file").touch()
+    with pytest.raises(Unreachable, match=r"Not a directory$") as wrong:
+        output_mount.entered_by(user, f"{tmp_path}/file/results")
+    assert (late.value.host_fault, gone.value.host_fault, wrong.value.host_fault) == (True, True, False)
+
+
+async def test_a_package_on_a_server_that_is_gone_or_silent_is_the_hosts_fault_and_holds_up_no_other_job(
+    server: DeadFileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "LOOK_S", 0.2)
+    settings = Packages(python=sys.executable, no_index=True)
+    made = EnvironmentsByUser(tmp_path / "cache", settings, {}, "/usr/bin").of(WorkerUser("root", "/", "/bin/sh"))
+    wanted = Wanted((), (f"file://{server.folder}/tiny-1.0-py3-none-any.whl",))
+    for _ in range(BUILDS_AT_ONCE + 9):
+        with pytest.raises(CodeProblem, match="a file server may hang") as late:
+            await made.get(wanted, "job", lambda: None)
+        assert late.value.host_fault
+    server.leave()
+    with pytest.raises(OSError, match="Transport endpoint is not connected"):
+        await made.get(wanted, "job", lambda: None)
