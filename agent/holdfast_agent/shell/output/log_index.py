@@ -143,14 +143,18 @@ class LogSampler:
         if rate * SAMPLE_S > self._limit_bytes / 4:
             stream.due = now + max(FLOOD_SAMPLE_S, self._limit_bytes / 4 / rate)
         stream.size, stream.sampled_at = status.st_size, now
+        # First: on a full disk it makes the room that the index takes.
+        if status.st_blocks * 512 > self._limit_bytes and not self._cannot_cut:
+            end = (status.st_size - self._limit_bytes * 3 // 4) // BLOCK_BYTES * BLOCK_BYTES
+            try:
+                punch(stream.path, end)
+            except OSError as error:
+                self._cannot_cut = error.errno in (errno.EOPNOTSUPP, errno.ENOSYS)
+                log.warning("log.trim_failed", path=stream.path, error=str(error))
         try:
             note(stream.path, status.st_size)
-            if status.st_blocks * 512 > self._limit_bytes and not self._cannot_cut:
-                end = (status.st_size - self._limit_bytes * 3 // 4) // BLOCK_BYTES * BLOCK_BYTES
-                punch(stream.path, end)
         except OSError as error:
-            self._cannot_cut = error.errno in (errno.EOPNOTSUPP, errno.ENOSYS)
-            log.warning("log.trim_failed", path=stream.path, error=str(error))
+            log.warning("log.index_failed", path=stream.path, error=str(error))
 
 
 def note(path: str, size: int) -> None:

@@ -129,7 +129,10 @@ class BundleCache:
 
     def _make_room(self, fresh: Path) -> None:
         """The longest unused bundles go until those that stay are within the bound."""
-        entries = [(path.stat(), path) for path in self._directory.iterdir()]
+        entries = []
+        for path in self._directory.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another part has become a bundle
+                entries.append((path.stat(), path))
         total = sum(status.st_size for status, _ in entries)
         for status, path in sorted(entries, key=lambda entry: entry[0].st_mtime):
             if total <= self._most_bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -15,8 +16,11 @@ from tests.integration.agent.conftest import Agent
 from tests.integration.agent.controller import Controller, assignment
 from tests.integration.agent.launch.test_launch import launch
 
+from holdfast._session.reports import WorkerId
 from holdfast.hang.records.recording import decode
 from holdfast.v1 import agent_pb2, job_pb2
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
+from holdfast_agent.shell.output import log_index
 from holdfast_agent.shell.output.log_index import written_by
 
 PYTHON = sys.executable
@@ -176,6 +180,22 @@ async def test_oldest_output_is_cut_and_offsets_stay(agent: Agent, controller: C
     assert await controller.read(2, tail_lines=1) == ("000399999\n", "")
     await controller.assign(assignment("STOP", grace_s=0.1))
     await controller.state("EMPTY")
+
+
+def test_output_is_cut_on_a_full_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: str, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    monkeypatch.setattr(log_index, "note", full)
+    facts = HostFacts("host-0", str(tmp_path), str(tmp_path), WorkerUser("root", "/", "/bin/sh"), 1)
+    key = WorkerId("job-1", "workerpool0-0")
+    log_index.make_directories(facts, key, 1)
+    out = tmp_path / "job-1/g1/workerpool0-0.r0.out"
+    out.write_bytes(b"x" * (2 << 20))
+    sampler = log_index.LogSampler(facts, 1 << 20)
+    sampler.watch(key, 1, [0])
+    sampler.drop(key)
+    assert out.stat().st_blocks * 512 <= 1 << 20
 
 
 async def test_reading_goes_on_with_a_new_stream_after_the_controllers_restart(

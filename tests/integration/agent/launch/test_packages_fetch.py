@@ -156,6 +156,14 @@ async def test_the_longest_unused_goes(source: Source, served: Any, tmp_path: Pa
     assert {path.name for path in (tmp_path / "bundles").iterdir()} == set(digests[1:])
 
 
+async def test_one_that_has_become_another_name_meanwhile_is_passed_over(
+    source: Source, served: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "bundles").mkdir()
+    (tmp_path / "bundles/gone.part").symlink_to("no-longer-there")
+    assert (await cache(served, tmp_path).get(DIGEST, lambda: None)).read_bytes() == DATA
+
+
 async def test_a_bundle_that_is_not_unpacked_yet_stays(source: Source, served: Any, tmp_path: Path) -> None:
     sent = [os.urandom(1000) for _ in range(3)]
     digests = [hashlib.sha256(data).hexdigest() for data in sent]
