@@ -42,7 +42,7 @@ MAX_PENDING = 10_000
 SNAPSHOT_EVERY, SNAPSHOT_ENTITIES = 2_000, 250
 """Events, or entities that they changed, after which a snapshot is due: 250 jobs hold the event loop for some 10 ms."""
 MAX_UNCONFIRMED = 50_000
-"""Answers that may wait for a confirmation; past that none is given, as by a controller that is away."""
+"""Answers to hosts that may wait for a confirmation; past that none is given, as by a controller that is away."""
 CONFIRMS_A_BEAT, CONFIRM_WITHIN_S = 10, 0.5
 """Confirmations in one interval of hosts' heartbeats: each is a write to the disk, for all that wait for it."""
 
@@ -197,18 +197,18 @@ class Driver:
         while self._performed < seen:
             await self._settled.wait()
 
-    def when_confirmed(self, then: Callable[[], None]) -> None:
+    def when_confirmed(self, then: Callable[[], None], *, drops: bool = True) -> None:
         """Call ``then`` after a commit that begins after now and finds this controller still leading, if it does."""
         if not self._unconfirmed:
             soon_s = self.reactor.policies.leases.heartbeat_s / CONFIRMS_A_BEAT
             self._confirms_at = self._loop.call_later(min(soon_s, CONFIRM_WITHIN_S), self._wake.set)
-        if len(self._unconfirmed) < MAX_UNCONFIRMED:
+        if len(self._unconfirmed) < MAX_UNCONFIRMED or not drops:
             self._unconfirmed.append(then)
 
     async def confirmed(self) -> None:
         """Wait for what ``when_confirmed`` waits for."""
         done = asyncio.Event()
-        self.when_confirmed(done.set)
+        self.when_confirmed(done.set, drops=False)
         await done.wait()
 
     async def still_leading(self) -> None:
