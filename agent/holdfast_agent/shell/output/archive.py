@@ -166,10 +166,12 @@ class Archive:
     def _written(self, key: WorkerId) -> dict[str, int]:
         """Sizes of the worker's streams, by path."""
         sizes = {}
-        for path in Path(self.facts.log_dir, key.job).glob(f"g*/{key.worker}.r*"):
-            with contextlib.suppress(OSError):  # its user may remove it where workers have the agent's account
-                if path.suffix in (".out", ".err"):
-                    sizes[str(path)] = path.lstat().st_size
+        # A disk may be ill. And its user may remove any of it where workers have the agent's account.
+        with contextlib.suppress(OSError):
+            for path in Path(self.facts.log_dir, key.job).glob(f"g*/{key.worker}.r*"):
+                with contextlib.suppress(OSError):
+                    if path.suffix in (".out", ".err"):
+                        sizes[str(path)] = path.lstat().st_size
         return sizes
 
     async def _ship(self, order: Order) -> None:

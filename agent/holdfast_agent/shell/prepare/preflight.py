@@ -6,7 +6,6 @@ import os
 import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import anyio
 
@@ -83,11 +82,13 @@ def own_limits(*, root: bool) -> dict[str, int | None]:
 
 def _room(path: str, setting: str, *, whole: bool = False) -> DiskRoom:
     """Free space of the file system on which ``path`` lies, or will lie."""
-    there = Path(path)
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    try:
-        found = os.statvfs(there)
-    except OSError as error:
-        return DiskRoom(path, setting, problem=error.strerror or str(error))
+    there = path
+    while True:
+        try:
+            found = os.statvfs(there)
+            break
+        except (FileNotFoundError, NotADirectoryError):
+            there = os.path.dirname(there) or "/"
+        except OSError as error:
+            return DiskRoom(path, setting, problem=error.strerror or str(error))
     return DiskRoom(path, setting, (found.f_blocks if whole else found.f_bavail) * found.f_frsize)

@@ -19,20 +19,25 @@ from tests.support import dead_file_server
 from tests.support.dead_file_server import DeadFileServer
 
 from holdfast._session import codec
+from holdfast._session.reports import WorkerId
 from holdfast.v1 import agent_pb2
+from holdfast_agent.core.launch.accounts import AccountRules
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
+from holdfast_agent.core.launch.preflight import DiskRoom
 from holdfast_agent.core.worker.actions import Prepare
 from holdfast_agent.core.worker.events import PreparationFailed
 from holdfast_agent.shell.base import programs
 from holdfast_agent.shell.base.programs import How, Ran
 from holdfast_agent.shell.containers import output_mount
 from holdfast_agent.shell.containers.output_mount import Unreachable
+from holdfast_agent.shell.output.archive import Archive
 from holdfast_agent.shell.packages import environments
 from holdfast_agent.shell.packages.as_user import EnvironmentsByUser
 from holdfast_agent.shell.packages.environments import BUILDS_AT_ONCE, Wanted
 from holdfast_agent.shell.packages.settings import CodeProblem, Packages
-from holdfast_agent.shell.prepare import prepare
+from holdfast_agent.shell.prepare import preflight, prepare
 from holdfast_agent.shell.users import secret_files
+from holdfast_agent.shell.users.accounts import Accounts
 
 pytestmark = pytest.mark.require("fuse")
 
@@ -140,3 +145,25 @@ async def test_a_package_on_a_server_that_is_gone_or_silent_is_the_hosts_fault_a
     server.leave()
     with pytest.raises(OSError, match="Transport endpoint is not connected"):
         await made.get(wanted, "job", lambda: None)
+
+
+# --- and one on which the agent's own directories are -----------------------------------------------------------------
+
+
+def test_room_that_cannot_be_found_out_is_the_hosts_fault_and_does_not_end_its_agent(
+    server: DeadFileServer, tmp_path: Path
+) -> None:
+    server.leave()
+    found = preflight._room(f"{server.folder}/logs", "disk_free_mb")
+    assert found == DiskRoom(f"{server.folder}/logs", "disk_free_mb", problem="Transport endpoint is not connected")
+    assert preflight._room(f"{tmp_path}/not/there/yet", "disk_free_mb").free_bytes
+    (tmp_path / "file").touch()
+    assert preflight._room(f"{tmp_path}/file/logs", "disk_free_mb").free_bytes
+
+
+def test_output_that_cannot_be_looked_at_does_not_end_its_archive(server: DeadFileServer, tmp_path: Path) -> None:
+    server.leave()
+    user = WorkerUser("root", "/", "/bin/sh")
+    facts = HostFacts("host-0", f"{server.folder}/logs", str(tmp_path), user, 1)
+    archive = Archive(tmp_path, facts, Accounts(user, AccountRules(0)), lambda *_: True)
+    assert archive._written(WorkerId("job-1", "workerpool0-0")) == {}
