@@ -241,6 +241,7 @@ class World(CheckedCore):
         session: int | None = None,
         message: str = "",
         said: tuple[str, ...] = (),
+        host_fault: bool = False,
     ) -> list[str]:
         """An exit report: ``how`` is a code, or a reason without one, or ``SIGNALED:11``; ``end_time``: our clock's."""
         known = self.cluster.jobs[job]
@@ -249,7 +250,13 @@ class World(CheckedCore):
         number = generation if generation is not None else known.generation_of(member.index)
         self._sequence += 1
         at_time = (self.wall if end_time is None else end_time) + self.wall_clocks.get(at, 0.0)
-        ended = Exit(1, number, rank, *_how(how), message=message, end_time=at_time, stderr_tail=said)
+        ended = Exit(
+            *(1, number, rank, *_how(how)),
+            message=message,
+            end_time=at_time,
+            stderr_tail=said,
+            host_fault=host_fault,
+        )
         return self.step(
             st.ExitReported(
                 at,

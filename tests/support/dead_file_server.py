@@ -28,9 +28,9 @@ class DeadFileServer:
 
 @contextlib.contextmanager
 def mounted(folder: Path) -> Iterator[DeadFileServer]:
-    """Mount one at ``folder``, which is made. Raises ``OSError`` where this machine can't."""
+    """Mount one at ``folder``, which is made if need be. Raises ``OSError`` where this machine can't."""
     libc = ctypes.CDLL(None, use_errno=True)
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     server = DeadFileServer(folder, device)
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"

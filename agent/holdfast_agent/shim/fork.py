@@ -30,7 +30,7 @@ def fork(
             hit("shim.fork.before")
             return spawn(plan, identity, generation, null, failures)
         except OSError as error:
-            generation.not_started(plan.rank, f"cannot fork: {error.strerror}")
+            generation.not_forked(plan.rank, f"cannot fork: {error.strerror}")
             return None
 
     for plan in plans:

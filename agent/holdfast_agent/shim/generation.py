@@ -128,7 +128,8 @@ class Generation:
         self.held_until: float | None = None  # nothing of it is left, but the parked ranks wait for an order
         self._groups: set[int] = set()  # of all ranks; a rank's pid names its group
         self._failures_fd = failures
-        self._failures: dict[int, str] = {}
+        self._failures: dict[int, tuple[int, str]] = {}
+        """By rank: an errno or 0, and the words."""
         self._swept = False
 
     @property
@@ -223,9 +224,9 @@ class Generation:
         how = {name: True for name, is_so in (("warm", warm), ("in_process", in_process)) if is_so}
         self.note({"ev": "started", "rank": rank.rank, "pid": rank.pid, "start_ticks": rank.start_ticks, **how})
 
-    def not_started(self, rank: int, problem: str) -> None:
-        """Record a rank whose program never ran."""
-        self._exited(rank, None, "CANNOT_START", problem, "", [], time.time())
+    def not_forked(self, rank: int, problem: str) -> None:
+        """Record a rank for which there was no process."""
+        self._exited(rank, None, "NOT_STARTED", problem, "", [], time.time())
 
     def reaped(self, rank: Rank, status: int) -> None:
         """Record a rank's end, once what it has said is written down: that has `WORDS_S` where a pipe is between."""
@@ -249,7 +250,8 @@ class Generation:
             terminal.drain()
         self._read_failures()
         if rank.rank in self._failures:
-            return self.not_started(rank.rank, self._failures[rank.rank])
+            number, problem = self._failures[rank.rank]
+            return self._exited(rank.rank, None, "CANNOT_START", problem, "", [], end_time, number)
         code = os.waitstatus_to_exitcode(status)
         if code >= 0:
             reason, message = "NONZERO_EXIT" if code else "COMPLETED", f"exited with code {code}"
@@ -290,16 +292,17 @@ class Generation:
         raised: str,
         lines: list[str],
         end_time: float,
+        number: int = 0,
     ) -> None:
-        record: Record = {"ev": "exited", "rank": rank, "status": status, "end_time": end_time}
+        record: Record = {"ev": "exited", "rank": rank, "status": status, "end_time": end_time, "errno": number}
         self.record(record | {"reason": reason, "message": message, "raised": raised, "stderr_tail": lines})
 
     def _read_failures(self) -> None:
         try:
             while data := os.read(self._failures_fd, 1 << 16):
                 for line in data.decode("utf-8", "replace").splitlines():
-                    rank, _, problem = line.partition(" ")
-                    self._failures[int(rank)] = problem
+                    rank, number, problem = line.split(" ", 2)
+                    self._failures[int(rank)] = int(number), problem
         except BlockingIOError:
             pass
 

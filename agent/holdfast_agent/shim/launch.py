@@ -139,7 +139,7 @@ def spawn(plan: Plan, identity: Identity, generation: Generation, null: int, fai
 
 def become(plan: Plan, identity: Identity, generation: Generation, null: int, failures: int) -> NoReturn:
     """The child's way to its program; says through `failures` what stopped it."""
-    problem = "its start failed"
+    problem, number = "its start failed", 0
     try:
         if plan.terminal:
             terminal.take(plan.terminal.slave)
@@ -172,13 +172,14 @@ def become(plan: Plan, identity: Identity, generation: Generation, null: int, fa
             plan.before_program()
         if plan.binding:
             plan.binding.take()
-        problem = execute(plan.argv, plan.env)
+        problem, number = execute(plan.argv, plan.env)
     except secret_files.Unreadable as unreadable:
-        problem = str(unreadable)
+        problem, number = str(unreadable), unreadable.errno
     except OSError as error:
-        problem += f": {os.strerror(error.errno or 0)}"
+        number = error.errno or 0
+        problem += f": {os.strerror(number)}"
     finally:
-        os.write(failures, f"{plan.rank} {problem[:1000]}\n".encode())
+        os.write(failures, f"{plan.rank} {number} {' '.join(problem[:1000].splitlines())}\n".encode())
         os._exit(127)
 
 
@@ -198,9 +199,9 @@ def offer_to_oom_killer() -> None:
         pass  # ours is higher and may not be lowered: it stays
 
 
-def execute(argv: list[bytes], env: dict[bytes, bytes]) -> str:
-    """Becomes the program, found as execvpe finds it; comes back only to say why that can't be done."""
-    name, problem = argv[0], ""
+def execute(argv: list[bytes], env: dict[bytes, bytes]) -> tuple[str, int]:
+    """Becomes the program, found as execvpe finds it; comes back only to say why that can't be done, with the errno."""
+    name, problem, number = argv[0], "", 0
     search = [b""] if b"/" in name else env.get(b"PATH", os.defpath.encode()).split(b":")
     for folder in search:
         path = name if b"/" in name else os.path.join(folder or b".", name)
@@ -209,10 +210,11 @@ def execute(argv: list[bytes], env: dict[bytes, bytes]) -> str:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 words = os.strerror(error.errno or 0).lower()
+                number = number or error.errno or 0
                 problem = problem or f"{printable(path)}: {words}{hint(path, error.errno)}"
             elif error.errno == errno.ENOENT and os.path.exists(path):
                 problem = problem or f"{printable(path)}: {no_interpreter(path)}"
-    return problem or f"{printable(name)}: no such file{'' if b'/' in name else ' on PATH'}"
+    return problem or f"{printable(name)}: no such file{'' if b'/' in name else ' on PATH'}", number
 
 
 def no_interpreter(path: bytes) -> str:

@@ -111,7 +111,7 @@ class Reaper:
             os.chdir(self.order["cwd"])
             argv = [os.fsencode(word) for word in self.order["argv"]]
             env = {os.fsencode(name): os.fsencode(value) for name, value in self.order["env"].items()}
-            problem = execute(argv, env).removeprefix(f"{printable(argv[0])}: ")  # who ordered it knows its name
+            problem = execute(argv, env)[0].removeprefix(f"{printable(argv[0])}: ")  # who ordered it knows its name
         except OSError as error:
             problem += f": {os.strerror(error.errno or 0)}"
         except ValueError as error:

@@ -20,7 +20,11 @@ MAX_BYTES = 64 << 10
 
 
 class Unreadable(Exception):
-    """Why there is no value, as a sentence that shows nothing of it."""
+    """Why there is no value, as a sentence that shows nothing of it, and the errno; 0 for none."""
+
+    def __init__(self, problem: str, number: int | None = 0) -> None:
+        super().__init__(problem)
+        self.errno = number or 0
 
 
 def read(files: dict[bytes, bytes], identity: Identity) -> dict[bytes, bytes]:
@@ -47,7 +51,7 @@ def _value(name: bytes, path: bytes) -> bytes:
         # Not blocking: a FIFO must not hold the rank up.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
-        raise Unreadable(f"cannot read the secret {about}: {os.strerror(error.errno or 0)}") from None
+        raise Unreadable(f"cannot read the secret {about}: {os.strerror(error.errno or 0)}", error.errno) from None
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise Unreadable(f"cannot read the secret {about}: it is no file")
@@ -55,7 +59,7 @@ def _value(name: bytes, path: bytes) -> bytes:
         while len(value) <= MAX_BYTES + 2 and (more := os.read(file, MAX_BYTES + 3 - len(value))):
             value += more
     except OSError as error:
-        raise Unreadable(f"cannot read the secret {about}: {os.strerror(error.errno or 0)}") from None
+        raise Unreadable(f"cannot read the secret {about}: {os.strerror(error.errno or 0)}", error.errno) from None
     finally:
         os.close(file)
     value = value.removesuffix(b"\n").removesuffix(b"\r")

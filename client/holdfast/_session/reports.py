@@ -65,6 +65,8 @@ class Exit:
     stderr_tail: tuple[str, ...] = ()
     raised: str = ""
     """The Python exception that the rank recorded for its launcher, such as ``ValueError: bad batch``."""
+    host_fault: bool = False
+    """The rank could not start, and no program can help that: a file server that is gone, a full disk."""
 
     @property
     def ok(self) -> bool:

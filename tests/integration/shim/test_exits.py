@@ -32,6 +32,7 @@ def test_exit_0_is_completed_and_the_journal_holds_the_whole_story(shim: Shim) -
         "reason": "COMPLETED",
         "message": "exited with code 0",
         "raised": "",
+        "errno": 0,
         "stderr_tail": [],
     }
     assert began <= exited["end_time"] <= time.time()

@@ -90,7 +90,7 @@ def test_fault_of_the_shim_itself_is_written_down(
     assert "ZeroDivisionError" in (shim.directory / "shim.err").read_text()
 
 
-def test_rank_that_cannot_be_forked_cannot_start(
+def test_rank_that_cannot_be_forked_is_not_started(
     start_shim: Callable[..., Shim], altered: Callable[[str, str, str], str]
 ) -> None:
     fault = "if plan.rank == 1:\n                raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
@@ -100,8 +100,8 @@ def test_rank_that_cannot_be_forked_cannot_start(
     shim.launch(1, *[shim.sh(f"exit {n}", rank=n) for n in range(3)])
     messages = shim.until("empty")
     assert [m["rank"] for m in messages if m["ev"] == "started"] == [0, 2]
-    exits = {m["rank"]: (m["status"], m["message"]) for m in messages if m["ev"] == "exited"}
-    assert exits[1] == (None, "cannot fork: Resource temporarily unavailable")
+    exits = {m["rank"]: (m["status"], m["reason"], m["message"]) for m in messages if m["ev"] == "exited"}
+    assert exits[1] == (None, "NOT_STARTED", "cannot fork: Resource temporarily unavailable")
     assert exits[0][0] == 0 and exits[2][0] == 2 << 8
 
 

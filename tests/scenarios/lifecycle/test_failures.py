@@ -185,7 +185,7 @@ def test_rank_of_a_restart_that_a_dead_file_server_keeps_from_its_start_goes_els
     world.exit("a", 1, 1)
     world.empty("a")
     world.launch("a")
-    told = world.exit("a", 1, "CANNOT_START", message="cannot change to /data: Stale file handle")
+    told = world.exit("a", 1, "CANNOT_START", host_fault=True)
     assert "a ending FAILED" not in told
     assert world.cluster.hosts["host-1"].cordoned
     world.empty("a")

@@ -50,6 +50,7 @@ EXIT = Exit(
     end_time=1.75e9 + 0.5,
     stderr_tail=("one", "two"),
     raised="ValueError: bad batch",
+    host_fault=True,
 )
 EXIT_REPORT = ExitReport(11, KEY, EXIT, port_taken=True)
 WORKER_REPORT = WorkerReport(

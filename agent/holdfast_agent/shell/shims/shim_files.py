@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast._session.reports import Exit, ExitReason, RankBinding, decode_status, raised_in
+from holdfast_agent.shell.base import host_errors
 from holdfast_agent.shim import processes
 
 
@@ -112,6 +113,7 @@ def _exit(fields: Mapping[str, Any]) -> Exit:
         end_time=float(fields["end_time"]),
         stderr_tail=tuple(map(str, fields["stderr_tail"])),
         raised=str(fields["raised"]) if "raised" in fields else raised_in(message),
+        host_fault=fields.get("errno", 0) in host_errors.ERRNOS,  # a shim of an earlier release says none
     )
 
 

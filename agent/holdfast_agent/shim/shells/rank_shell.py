@@ -104,7 +104,7 @@ def become(order: Order, surroundings: Surroundings, theirs: list[int], failures
         identity.take()
         problem = f"cannot change to {printable(plan.cwd)}"
         os.chdir(plan.cwd)
-        problem = execute(order.argv or [_shell()], env)
+        problem, _ = execute(order.argv or [_shell()], env)
     except secret_files.Unreadable as unreadable:
         problem = str(unreadable)
     except OSError as error:

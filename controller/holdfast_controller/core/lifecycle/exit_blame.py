@@ -38,15 +38,6 @@ _LOST_PEER = re.compile(
 )
 """Words of torch.distributed, gloo, NCCL, MPI and plain sockets for "the other side is gone"."""
 
-_OF_HOST = re.compile(
-    r": (?:input/output error|stale file handle|transport endpoint is not connected|connection timed out|host is down"
-    r"|no space left on device|cannot allocate memory|too many open files(?: in system)?)$",
-    re.IGNORECASE,
-)
-"""The kernel's words, with which a shim ends what it says of a rank that it could not start. What an agent refuses ends
-in a full stop, and so in none of them: programs may have written it.
-"""
-_UNFORKED = "cannot fork: "
 _TRACEBACK = "Traceback (most recent call last)"
 _TOLD_TO_END = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "SignalException"})
 
@@ -63,16 +54,6 @@ def blame(exit_: Exit) -> Blame:
     if raised:
         return Blame.CONSEQUENCE if _is_consequence(raised, exit_.stderr_tail) else Blame.CAUSE
     return Blame.CONSEQUENCE if any(map(_LOST_PEER.search, exit_.stderr_tail[-3:])) else Blame.CAUSE
-
-
-def is_host_to_blame(exit_: Exit) -> bool:
-    """Whether a rank that could not start was kept from it by its host, such as by a file server that is gone."""
-    return _OF_HOST.search(exit_.message) is not None
-
-
-def found_no_process(exit_: Exit) -> bool:
-    """Whether a rank could not start for want of a process: its host has too many, or its own job has."""
-    return _UNFORKED in exit_.message
 
 
 def _of_signalled(exit_: Exit) -> Blame:

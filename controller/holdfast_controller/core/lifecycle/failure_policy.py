@@ -29,7 +29,6 @@ from holdfast_controller.core.lifecycle.error_report import (
     never_works,
     no_progress,
 )
-from holdfast_controller.core.lifecycle.exit_blame import found_no_process, is_host_to_blame
 from holdfast_controller.core.model.budgets import is_same, says_the_same
 from holdfast_controller.core.model.exits import JobError, raised_by
 from holdfast_controller.core.model.gang import Gang, Member
@@ -156,10 +155,8 @@ def classify(gang: Gang, exit_: Exit, *, port_taken: bool, unfit: bool = False, 
     if port_taken:
         return Cause.PORT_TAKEN
     match exit_.reason:
-        case ExitReason.CANNOT_START if not unfit and found_no_process(exit_):
-            return Cause.INTERNAL
         case ExitReason.CANNOT_START:
-            return Cause.HOST_UNFIT if unfit or is_host_to_blame(exit_) else Cause.CANNOT_START
+            return Cause.HOST_UNFIT if unfit or exit_.host_fault else Cause.CANNOT_START
         case ExitReason.OUT_OF_MEMORY:
             return Cause.OUT_OF_MEMORY
         case ExitReason.LOST_HOST | ExitReason.LOST_REBOOT:

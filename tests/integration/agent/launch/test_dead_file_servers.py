@@ -20,7 +20,7 @@ from tests.support.dead_file_server import DeadFileServer
 
 from holdfast._session import codec
 from holdfast._session.reports import WorkerId
-from holdfast.v1 import agent_pb2
+from holdfast.v1 import agent_pb2, job_pb2
 from holdfast_agent.core.launch.accounts import AccountRules
 from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
 from holdfast_agent.core.launch.preflight import DiskRoom
@@ -61,6 +61,24 @@ async def test_a_file_server_that_is_gone_is_the_hosts_fault(
     report = await controller.state("CANNOT_PREPARE", generation=2)
     assert report.host_fault
     assert report.message == f"{HOST}: {server.folder}/train: Transport endpoint is not connected."
+
+
+async def test_a_rank_whose_directory_is_gone_since_the_checks_is_the_hosts_fault(
+    agent: Agent, controller: Controller, tmp_path: Path
+) -> None:
+    """As at a restart in place, before which nothing is checked again."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    await controller.connected()
+    await controller.assign(assignment("PREPARE", TRUE, cwd=str(folder)))
+    prepared = await controller.state("PREPARED")
+    with dead_file_server.mounted(folder) as server:
+        server.leave()
+        await controller.assign(assignment("RUN", TRUE, cwd=str(folder), prepared=prepared))
+        ended = (await controller.exit()).exit
+    assert job_pb2.ExitReason.Name(ended.reason) == "EXIT_REASON_CANNOT_START"
+    assert ended.message == f"{HOST}: cannot change to {folder}: Transport endpoint is not connected"
+    assert ended.host_fault
 
 
 # --- one that doesn't answer: in this process, where the bounds can be shortened ------------------------------------

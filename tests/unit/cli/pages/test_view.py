@@ -90,8 +90,10 @@ def test_a_job_in_full() -> None:
                             "endTime": None,
                             "lateExit": None,
                             "raised": None,
+                            "hostFault": False,
                         },
                         "raised": None,
+                        "hostFault": False,
                     },
                     {
                         "attempt": 1,
@@ -105,6 +107,7 @@ def test_a_job_in_full() -> None:
                         "endTime": "2026-11-21T04:00:01.500Z",
                         "lateExit": None,
                         "raised": None,
+                        "hostFault": False,
                     },
                 ],
                 "warm": "2 ranks wait",
