@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.e2e.cli_cluster import DevCluster
+from tests.support import machine_parts
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def browser(site: DevCluster) -> Iterator[Any]:
 
     with sync_playwright() as tools:
         found = tools.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=machine_parts.browser(), args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         yield found
         found.close()
