@@ -18,7 +18,7 @@ import sys
 sys.path.append({folder!r})
 from holdfast_agent.shim import shim, worker
 from holdfast_agent.shim.warm import imports, release, standby, warm_starts
-warm_starts.LOOK_EVERY_S = 0.05
+warm_starts.LOOK_EVERY_S = 0.25
 warm_starts.QUIET_S = imports.QUIET_S = 0.3
 {more}
 shim.run(int(sys.argv[1]))
