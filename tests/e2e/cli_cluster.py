@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+from tests.support.fake_nvml.library import SCRIPT
 
 from holdfast import dev, settings
 from holdfast._sdk import json_view
@@ -114,6 +115,10 @@ class DevCluster:
     def job(self, job_id: str) -> Json:
         """As ``holdfast job show -o json`` prints it."""
         return json_view.job(self.ask(lambda client: client.get_job(job_id)))
+
+    def host(self, name: str) -> Json:
+        """As ``holdfast host show -o json`` prints it."""
+        return json_view.host(self.ask(lambda client: client.get_host(name)))
 
     def reach(self, job_id: str, *states: str, timeout: float = PATIENCE_S) -> Json:
         """Wait until the job is in one of ``states`` (such as RUNNING) and return it; at its end there is no hope."""
@@ -244,6 +249,8 @@ def started(
 ) -> Iterator[DevCluster]:
     """A cluster with ``gpus`` simulated GPUs on each host; stopped at the end, and proven gone."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
+    if env.pop(SCRIPT, None):
+        del env["LD_LIBRARY_PATH"]  # to a scripted driver, which is the hosts' and no user's
     cluster = DevCluster(directory, env | {"HOLDFAST_CONFIG": str(directory / "client.toml"), "NO_COLOR": "1"})
     try:
         dev.start(directory, hosts=hosts, gpus=gpus, labels=labels)

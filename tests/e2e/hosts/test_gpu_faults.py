@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -46,7 +45,7 @@ class Site:
     drivers: dict[str, FakeNvml]
 
     def host(self, name: str = "host-0") -> Json:
-        return dict(json.loads(self.cluster.holdfast("host", "show", name, "-o", "json").stdout))
+        return self.cluster.host(name)
 
     def faults(self, name: str = "host-0") -> list[list[str]]:
         return [[fault["cause"] for fault in gpu["faults"]] for gpu in self.host(name)["gpus"]]

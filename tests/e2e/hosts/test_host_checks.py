@@ -26,8 +26,7 @@ def cluster(tmp_path: Path) -> Iterator[DevCluster]:
 
 def measured(cluster: DevCluster, host: str) -> dict[str, Any]:
     """The ``measurements`` of a host."""
-    shown = json.loads(cluster.holdfast("host", "show", host, "-o", "json").stdout)
-    found: dict[str, Any] = shown["measurements"]
+    found: dict[str, Any] = cluster.host(host)["measurements"]
     return found
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GIB = 1 << 30
+SCRIPT = "FAKE_NVML_SCRIPT"
+"""The variable that names a driver's script."""
 NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, GPU_IS_LOST, VERSION_MISMATCH = 3, 4, 9, 15, 18
 UNKNOWN = 999
 PCIE_RX_FIELD = 198
@@ -87,7 +89,7 @@ class FakeNvml:
     @property
     def env(self) -> dict[str, str]:
         """What a process needs to load this driver."""
-        return {"LD_LIBRARY_PATH": str(self.library_dir), "FAKE_NVML_SCRIPT": str(self.script)}
+        return {"LD_LIBRARY_PATH": str(self.library_dir), SCRIPT: str(self.script)}
 
     def say(self, *lines: str) -> None:
         """Append statements."""
