@@ -26,18 +26,22 @@ from typing import Any
 FIRST = {
     "holdfast": (
         *("holdfast.cli.app", "holdfast.client", "holdfast.spec.parse.text", "holdfast._sdk.json_view"),
-        *("anyio._backends._asyncio", "yaml"),
+        *("holdfast._sdk.bundle_calls", "anyio._backends._asyncio", "yaml"),
     ),
     "holdfast_agent": (
         *("holdfast_agent.shell.config", "holdfast_agent.shell.main.daemon"),
         *("holdfast._daemon.metrics.exposition", "holdfast._daemon.metrics.connection"),
+        *("holdfast._daemon.limits", "holdfast._security.dns", "holdfast._base.extras", "argparse"),
         *("anyio._backends._asyncio", "uvloop", "encodings.idna"),
     ),
     "holdfast_controller": (
         *("holdfast_controller.shell.base.config", "holdfast_controller.shell.main.server"),
         *("holdfast._daemon.metrics.exposition", "holdfast._daemon.metrics.connection"),
         *("holdfast_controller.shell.web.page_listener", "holdfast_controller.shell.rest.listener"),
-        *("holdfast_controller.shell.enrolment.authority", "holdfast.spec.parse.proto"),
+        *("holdfast_controller.shell.enrolment.authority", "holdfast_controller.shell.enrolment.service"),
+        *("holdfast_controller.shell.enrolment.rotation", "holdfast_controller.shell.rest.health"),
+        *("holdfast._daemon.limits", "holdfast._daemon.instance_lock", "holdfast.spec.parse.proto"),
+        *("cryptography.hazmat.backends.openssl.backend", "uvicorn.lifespan.off"),
         *("sqlalchemy.dialects.sqlite", "anyio._backends._asyncio", "uvloop", "encodings.idna"),
     ),
 }
