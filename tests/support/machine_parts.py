@@ -39,9 +39,8 @@ def _cc() -> bool:
 
 
 def _torch() -> bool:
-    return importlib.util.find_spec("torch") is not None and _works(
-        sys.executable, "-c", "import torch.distributed"
-    )
+    # Not by an import, which takes two seconds in each process of a run: one that fails shows in the test.
+    return importlib.util.find_spec("torch") is not None
 
 
 def _netns() -> bool:
