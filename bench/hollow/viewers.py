@@ -93,6 +93,7 @@ class Viewer:
                     self._note(data[9 : data.index(b'"', 9)].decode(), "200", 0, self._cursor)
 
     async def _look(self, path: str) -> None:
+        await self._due[path].wait()  # a connection on which nothing is asked is closed
         reader, writer = await self._connected()
         with contextlib.closing(writer):
             while True:

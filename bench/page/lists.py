@@ -1,17 +1,22 @@
-"""A list of 100,000 jobs that have ended, and the overview's first load beside them."""
+"""A list of 100,000 jobs, of which one in ten goes on, and the overview's first load beside them."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from bench.hollow.cluster import HollowCluster
 from bench.hollow.figures import Figures
-from bench.page.stores import ended_jobs, fill, serving
+from bench.page.stores import Going, Life, ended_jobs, fill, jobs_that_go_on, serving
 from bench.page.tab import ASKS, PAINTED, Peak, tab
 from bench.support.report import progress
 
+HOSTS = 100
+ASKED = 20
+"""Times that each question is asked."""
 DRAWN = """async (text) => {
     const input = document.querySelector('input[type=search]');
     const began = performance.now();
@@ -23,19 +28,24 @@ DRAWN = """async (text) => {
 
 
 def jobs(directory: Path, count: int, figures: Figures) -> None:
-    """A list of so many jobs that have ended."""
-    cluster, address = asyncio.run(
-        serving(directory, lambda database: fill(database, 1, ended_jobs(count, time.time())))
+    """A list of so many jobs, of which one in ten goes on."""
+    now, going = time.time(), count // 10
+    lives: Iterator[Life | Going] = itertools.chain(
+        ended_jobs(count - going, now), jobs_that_go_on(going, now, HOSTS)
     )
+    cluster, address = asyncio.run(serving(directory, lambda database: fill(database, HOSTS, lives)))
     progress(f"{count:,} jobs are there")
     what = f"{count:,} jobs"
     row = ".joblist .row:not(.head)"
     rows = "/v1/jobs?view=ROW&newest=true&pageSize=100"
     questions = {
         "the newest": f"{rows}&search=bench",
+        "the oldest": "/v1/jobs?view=ROW&pageSize=100&filter=NOT%20id%3Dx{n}",
         "search for one of the oldest": f"{rows}&search=ended-0000{{n}}1",
         "search for what no job has": f"{rows}&search=none-{{n}}",
-        "a state that no job has": f"{rows}&filter=state%3DRUNNING%20AND%20NOT%20id%3Dx{{n}}",
+        "those that run": f"{rows}&filter=state%3DRUNNING%20AND%20NOT%20id%3Dx{{n}}",
+        "a state that no job has": f"{rows}&filter=state%3DQUEUED%20AND%20NOT%20id%3Dx{{n}}",
+        "a label that no job has": f"{rows}&filter=labels.team%3Dx{{n}}",
         "an owner's, that failed": f"{rows}&filter=owner%3Dann%20AND%20state%3DFAILED%20AND%20NOT%20id%3Dx{{n}}",
     }
     try:
@@ -43,14 +53,17 @@ def jobs(directory: Path, count: int, figures: Figures) -> None:
             page = seen.page
             figures.add(f"{what}: the list is opened", "ms", [seen.opened("/jobs", row) for _ in range(5)])
             for name, path in questions.items():
-                took = page.evaluate(ASKS, [path, 20])
+                cpu_s = cluster.controller_cpu_s()
+                took = page.evaluate(ASKS, [path, ASKED])
+                each_ms = 1000 * (cluster.controller_cpu_s() - cpu_s) / ASKED
                 assert all(status == 200 for _, _, status in took), took
+                packed = seen.packed(path.replace("{n}", "0"))
                 figures.add(
                     f"{what}: {name}",
                     "ms",
                     [each for each, _, _ in took],
                     aim=50,
-                    cost=f"{max(size for _, size, _ in took) / 1e3:.0f} kB",
+                    cost=f"controller {each_ms:.0f} ms of CPU each, {packed / 1e3:.1f} kB compressed",
                 )
             typed = [float(page.evaluate(DRAWN, f"ended-{n}")) for n in range(20)]
             figures.add(f"{what}: a letter is typed, until the next frame", "ms", typed, aim=100)

@@ -111,6 +111,34 @@ class Life:
             yield ev.RankExited(job_id=self.name, at=Wall(at + 0.5), worker=worker, exit=gone)
 
 
+@dataclass(frozen=True)
+class Going:
+    """A job of one rank without a GPU that goes on."""
+
+    name: str
+    begin: float
+    host: int
+    owner: str = "ann"
+
+    def events(self) -> Iterator[ev.Event]:
+        """What has happened to it, in order."""
+        name, at = self.name, Wall(self.begin)
+        yield ev.JobSubmitted(
+            job_id=name,
+            at=at,
+            owner=self.owner,
+            request_id=f"q-{name}",
+            display_name=f"train {name}",
+            labels={"team": "vision"},
+            gang=Gang((Pool(1, Task(("python", "train.py"))),)),
+            spec_json=SPEC,
+        )
+        yield ev.JobPlaced(job_id=name, at=at, attempt=1, generation=1, places=(Place(f"node-{self.host:04}", ()),))
+        meeting = Rendezvous("10.0.0.1", 29500, "s" * 32, ("10.0.0.1",), (29500,))
+        yield ev.GangLaunched(job_id=name, at=at, generation=1, rendezvous=meeting)
+        yield ev.GangStarted(job_id=name, at=at, generation=1, started={0: Started(1_000, (2_000,))})
+
+
 def hosts(count: int, at: float) -> Iterator[ev.Event]:
     """So many hosts with eight GPUs come."""
     for n in range(count):
@@ -133,7 +161,13 @@ def ended_jobs(count: int, now: float) -> Iterator[Life]:
         yield Life(f"ended-{n:06}", begin, end=begin + 50, state=state, owner=("ann", "tv", "wall")[n % 3])
 
 
-def fill(database: Path, count: int, lives: Iterator[Life]) -> None:
+def jobs_that_go_on(count: int, now: float, on: int) -> Iterator[Going]:
+    """So many jobs of a rank each, spread over so many hosts."""
+    for n in range(count):
+        yield Going(f"live-{n:06}", now - HOUR + n / count, n % on, owner=("ann", "tv", "wall")[n % 3])
+
+
+def fill(database: Path, count: int, lives: Iterator[Life | Going]) -> None:
     """A new store with so many hosts, and these jobs."""
     on = Controller(database)
     on.take(list(hosts(count, time.time() - 100 * DAY)))

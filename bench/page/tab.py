@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import threading
 import time
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.support.usage import private_mb, pss_mb
+from bench.support.usage import is_of, private_mb, pss_mb
 
 ASKS = """async ([path, times]) => {
     const found = [];
@@ -22,6 +23,13 @@ ASKS = """async ([path, times]) => {
         found.push([performance.now() - began, size, answer.status]);
     }
     return found;
+}"""
+PACKED = """async (path) => {
+    performance.clearResourceTimings();
+    const answer = await fetch(path, { headers: { 'X-Holdfast': 'page' } });
+    await answer.arrayBuffer();
+    await new Promise((done) => setTimeout(done, 50));
+    return performance.getEntriesByName(new URL(path, location).href).at(-1).encodedBodySize;
 }"""
 PAINTED = """() => new Promise((done) => {
     const seen = new PerformanceObserver((list) => done(list.getEntries().at(-1).startTime));
@@ -99,6 +107,10 @@ class Tab:
         first, longest = self.page.evaluate(PAINTS)
         return float(first), float(longest)
 
+    def packed(self, path: str) -> int:
+        """Bytes of the answer to a path as they come over the network."""
+        return int(self.page.evaluate(PACKED, path))
+
     def scrolled_ms(self, what: str) -> list[float]:
         """The time that each frame took while ``what`` was scrolled through."""
         return [float(each) for each in self.page.evaluate(SCROLLS, what)]
@@ -118,7 +130,7 @@ class Tab:
         found = [(0.0, 0.0)]
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if b"--type=renderer" in (folder / "cmdline").read_bytes():
+                if b"--type=renderer" in (folder / "cmdline").read_bytes() and is_of(os.getpid(), int(folder.name)):
                     found.append((pss_mb(int(folder.name)), private_mb(int(folder.name))))
         return max(found)
 

@@ -35,6 +35,14 @@ def own_cpu_s(pid: int) -> float:
     return total / 1e9
 
 
+def is_of(ancestor: int, pid: int) -> bool:
+    """Whether a process is another one's descendant. Raises ``OSError`` for one that is gone."""
+    while pid > 1 and pid != ancestor:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        pid = int(stat[stat.rindex(")") + 2 :].split()[1])
+    return pid == ancestor
+
+
 def command(pid: int) -> str:
     """Its arguments in one line."""
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
