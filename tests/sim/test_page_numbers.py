@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.sim import generator
+from tests.sim.cluster import controller
 from tests.sim.cluster.world import World
 
 from holdfast._sdk import json_view
@@ -23,6 +24,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.views.exits_alike import Alike, exits_alike
 from holdfast_controller.shell.convert.job_to_proto import exit_group_to_proto, job_to_proto, workers_to_proto
+from holdfast_controller.shell.store import codec
 
 WEB = Path(__file__).parents[2] / "web"
 SEEDS = 50
@@ -176,3 +178,20 @@ def test_the_page_says_what_the_command_line_prints() -> None:
     for job, page, line in zip(jobs, shown, told, strict=True):
         assert page | {"ranks": 0} == line | {"ranks": 0}, job.id
         assert line["ranks"] in (None, page["ranks"]), job.id
+
+
+def test_each_change_of_a_host_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By that its picture is made again; what it has without a change is as it was."""
+    known: dict[tuple[int, str], tuple[Cluster, int, str]] = {}
+
+    def look(cluster: Cluster) -> None:
+        for name, host in cluster.hosts.items():
+            _, count, before = known.get((id(cluster), name), (cluster, -1, ""))
+            found = cluster.host_changes[name], codec.dump_entity(host)
+            assert found[0] != count or found[1] == before, name
+            known[id(cluster), name] = cluster, *found
+
+    monkeypatch.setattr(controller, "check_sanity", look)
+    for seed in range(10):
+        world_amid(seed)
+    assert len({count for _, count, _ in known.values()}) > 10

@@ -82,7 +82,7 @@ def learn_run_time(cluster: Cluster, job: Known) -> None:
 
 def _note_change(cluster: Cluster, host: Host) -> None:
     cluster.free_capacity.changed(host.name)
-    cluster.dirty_hosts.add(host.name)
+    cluster.host_changed(host.name)
 
 
 def _job(cluster: Cluster, key: str) -> Job:

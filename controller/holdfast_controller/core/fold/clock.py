@@ -41,7 +41,7 @@ def fold_clock(cluster: Cluster, event: ClockLeapt) -> None:
         for gpu, found in host.condemned.items():
             host.condemned[gpu] = replace(found, faults=tuple(_leapt(each, by_s, "since") for each in found.faults))
         leap_of_host(host, by_ms)
-        cluster.dirty_hosts.add(name)
+        cluster.host_changed(name)
     for job in cluster.jobs.whole.values():
         if not job.terminal:
             _leap_of_job(job, by_s)

@@ -23,7 +23,7 @@ SELF = "holdfast"
 
 def fold_host(cluster: Cluster, event: ev.HostEvent) -> None:
     """Apply ``event`` to its host."""
-    cluster.dirty_hosts.add(event.host)
+    cluster.host_changed(event.host)
     cluster.schedulable = None
     host_record.take(cluster, event)
     if (known := cluster.hosts.get(event.host)) is not None:

@@ -120,7 +120,7 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
         case ev.ClusterRestored() | ev.ReconciliationEnded():
             fold_cluster_reconciliation(cluster, event)
         case ev.OrphanFound() | ev.OrphanExited() | ev.OrphanStopRequested() | ev.OrphanGone():
-            cluster.dirty_hosts.add(event.host)
+            cluster.host_changed(event.host)
             fold_orphan(cluster, event)
         case _:
             _fold_of_job(cluster, event)

@@ -59,4 +59,4 @@ def note_suspects(cluster: Cluster, event: RestartDecided | AttemptEnded) -> Non
         return
     if len(event.avoid) == 1 and event.avoid[0] in cluster.hosts:
         cluster.hosts[event.avoid[0]].measured.mark(Kind.ALONE, Why.SUSPECTED)
-        cluster.dirty_hosts.add(event.avoid[0])
+        cluster.host_changed(event.avoid[0])

@@ -31,7 +31,7 @@ def fold_cluster_reconciliation(cluster: Cluster, event: ev.ClusterReconciliatio
             cluster.sequence = event.sequence
             for host in cluster.hosts.values():
                 host.unreconciled = True
-                cluster.dirty_hosts.add(host.name)
+                cluster.host_changed(host.name)
             for job in cluster.jobs.whole.values():
                 if job.outcome is None and not job.terminal:
                     job.unreconciled, job.cursor = Unreconciled.OPEN, cluster.sequence
@@ -42,7 +42,7 @@ def fold_cluster_reconciliation(cluster: Cluster, event: ev.ClusterReconciliatio
         case ev.ReconciliationEnded():
             for host in cluster.hosts.values():
                 host.unreconciled = False
-                cluster.dirty_hosts.add(host.name)
+                cluster.host_changed(host.name)
         case _:
             assert_never(event)
 
@@ -84,7 +84,7 @@ def _found(cluster: Cluster, job: Job, event: ev.JobFound) -> None:
             let_go(cluster, host, place_key(job.id, member.index), event.at)
             if host.orphans.pop(f"{job.id}/{member.name}", None) is not None:
                 cluster.free_capacity.changed(host.name)
-                cluster.dirty_hosts.add(host.name)
+                cluster.host_changed(host.name)
     release_reserved(cluster, job, event.at)
     leave_queue(cluster, job)
     cluster.dependents.discard(job.id, job.unmet)

@@ -79,7 +79,7 @@ def on_rank_loss(cluster: Cluster, event: ev.RestartDecided | ev.AttemptEnded) -
     if host is None or host.record is None or event.end_reason not in _HOST_FAULTS:
         return
     if event.end_reason is not EndReason.HARDWARE_FAULT or host.faulty:
-        cluster.dirty_hosts.add(name)
+        cluster.host_changed(name)
         _fail(cluster, host, milliseconds(event.at), HostFact.RANKS)
 
 

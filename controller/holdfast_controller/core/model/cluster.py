@@ -5,6 +5,7 @@ Reports that agents send again (``Runtime``, ``Presence``) are kept apart from t
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,9 @@ class Cluster:
     dirty_jobs: set[str] = field(default_factory=set)
     """Jobs that have changed since the last snapshot by what is about none of them."""
     dirty_hosts: set[str] = field(default_factory=set)
-    """Hosts that have changed since the last snapshot."""
+    """Hosts that have changed since the last snapshot; see ``host_changed``."""
+    host_changes: Counter[str] = field(default_factory=Counter, compare=False)
+    """By host: how many changes of its fields were noted."""
     dirty_plans: set[str] = field(default_factory=set)
     """Schedules and templates that have changed since the last snapshot, as ``schedule/KEY`` and ``template/KEY``."""
     free_capacity: FreeCapacity = field(default_factory=FreeCapacity)
@@ -174,6 +177,11 @@ class Cluster:
             return array.outcome is None
         job = self.jobs.head(name)
         return job is not None and not job.terminal
+
+    def host_changed(self, name: str) -> None:
+        """Note that fields of a host change in this step."""
+        self.dirty_hosts.add(name)
+        self.host_changes[name] += 1
 
     def forget_fits(self) -> None:
         """Hosts have joined, changed or gone: what all of them can hold is found again."""

@@ -25,8 +25,6 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
-from google.protobuf.message import Message
-
 from holdfast_controller.core.model.accounts.token_buckets import Buckets
 
 SLICE_S = 0.002
@@ -59,7 +57,7 @@ ASKED_BY: ContextVar[str] = ContextVar("asked_by", default="")
 
 P = ParamSpec("P")
 R = TypeVar("R")
-M = TypeVar("M", bound=Message)
+E = TypeVar("E", bound="Entry")
 _thread = ThreadPoolExecutor(1, thread_name_prefix="apart")
 
 
@@ -195,6 +193,14 @@ class Slices:
             await asyncio.sleep(PAUSES * held_s)
 
 
+class Entry(Protocol):
+    """An entry of a list: a message, or what knows the size of one."""
+
+    def ByteSize(self) -> int:  # a message's own
+        """The bytes that it takes."""
+        ...
+
+
 class Page:
     """How much of a list goes into one answer: at most ``entries``, and ``most`` bytes, but at least one entry."""
 
@@ -207,7 +213,7 @@ class Page:
         """Whether it has as many entries as it may."""
         return self._count >= self._entries
 
-    def takes(self, entry: Message) -> bool:
+    def takes(self, entry: Entry) -> bool:
         """Whether the entry still goes into the page; counted if it does."""
         size = entry.ByteSize()
         if self._count and (self._count >= self._entries or self._bytes + size > self._most):
@@ -230,8 +236,8 @@ class Asked(Protocol):
 
 
 async def paged(
-    keys: Sequence[str], asked: Asked, picture: Callable[[str], M | Awaitable[M | None] | None]
-) -> tuple[list[M], str]:
+    keys: Sequence[str], asked: Asked, picture: Callable[[str], E | Awaitable[E | None] | None]
+) -> tuple[list[E], str]:
     """A page of a list in the order of its ``keys``, and the token of the next one, which is this one's last key.
 
     ``picture`` returns None for an entry that is gone by the time that it is reached, or what may be awaited for it.
@@ -239,7 +245,7 @@ async def paged(
     first = bisect.bisect_right(keys, asked.page_token) if asked.page_token else 0
     whole = not asked.page_size and not asked.page_token
     page, slices = Page(len(keys), WHOLE_BYTES) if whole else Page(asked.page_size or PAGE_ENTRIES), TURNS.begin()
-    found: list[M] = []
+    found: list[E] = []
     last = ""
     for key in keys[first:]:
         await slices.rest()

@@ -1,15 +1,14 @@
 """Hosts as they are shown, made again only once that has changed: the picture of each, and its part in counts of all.
 
-To look whether a host is as it was takes a twentieth of making its message, and of a thousand in a list few have
-changed. Both come from the host's own fields, from whether it is heard and takes work, and from the jobs that
-have shares of it, which change by events alone.
+To look whether a host is as it was takes a fiftieth of making its message, and of a thousand in a list few have
+changed. Both come from the host's own fields, of which each change is noted, from whether it is heard and takes work,
+and from the jobs that have shares of it, which change by events alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.v1 import host_pb2
 from holdfast_controller.core.lifecycle.other_hosts import takes_work
@@ -21,7 +20,6 @@ from holdfast_controller.core.views.overview import HostCount, count_host
 from holdfast_controller.shell.convert.host_to_proto import host_to_proto
 from holdfast_controller.shell.driver import Driver
 
-_CONTAINERS = dict, set, list
 _JOB = "job/"
 
 
@@ -29,7 +27,6 @@ _JOB = "job/"
 class KeptHost:
     """A host as it was, with what was made of it since, which is not changed afterwards."""
 
-    fields: dict[str, Any]
     around: tuple[object, ...]
     jobs: frozenset[str]
     made: host_pb2.Host | None = None
@@ -37,12 +34,17 @@ class KeptHost:
     count: HostCount | None = None
     text: tuple[str, str] | None = None
     """As it was printed: before and after that time."""
+    size: int = 0
 
     @property
     def message(self) -> host_pb2.Host:
         """The picture, which ``KeptHosts.picture`` has made."""
         assert self.made is not None
         return self.made
+
+    def ByteSize(self) -> int:  # a message's own
+        """Bytes of the picture."""
+        return self.size
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class KeptHosts:
         if found.made is None:
             found.made = host_to_proto(self._driver.cluster, host, kept)
             found.made.ClearField("last_seen")
+            found.size = found.made.ByteSize()
         return found
 
     def count(self, cluster: Cluster, host: Host, kept: Collection[str]) -> HostCount:
@@ -91,21 +94,19 @@ class KeptHosts:
         return found.count
 
     def _as_it_is(self, host: Host, kept: Collection[str]) -> KeptHost:
-        cluster = self._driver.cluster
-        presence = cluster.presence_of(host.name)
+        cluster, name = self._driver.cluster, host.name
+        presence = cluster.presence_of(name)
         around = (
+            cluster.host_changes[name],
             presence.liveness,
             presence.lost_at,
-            host.name in kept,
+            name in kept,
             takes_work(cluster, host),
             is_unreconciled(cluster, host),
-            cluster.spares.get(host.name),
+            cluster.spares.get(name),
             cluster.machine_types,
         )
-        found = self._kept.get(host.name)
-        if found is None or found.fields != host.__dict__ or found.around != around or host.throttled:
-            fields = {
-                key: value.copy() if type(value) in _CONTAINERS else value for key, value in vars(host).items()
-            }
-            found = self._kept[host.name] = KeptHost(fields, around, frozenset(map(job_of, host.allocations)))
+        found = self._kept.get(name)
+        if found is None or found.around != around or host.throttled:
+            found = self._kept[name] = KeptHost(around, frozenset(map(job_of, host.allocations)))
         return found

@@ -65,11 +65,11 @@ class HostService(host_pb2_grpc.HostServiceServicer):
         kept, heard = kept_hosts(cluster, now()), cluster.presence_of
         found: list[tuple[KeptHost, Wall]] = []
 
-        def picture(name: str) -> host_pb2.Host | None:
+        def picture(name: str) -> KeptHost | None:
             if (host := cluster.hosts.get(name)) is None:
                 return None
             found.append((self._kept.picture(host, kept), heard(name).last_seen_wall))
-            return found[-1][0].message
+            return found[-1][0]
 
         self._kept.look()
         listed, more = await paged(sorted(cluster.hosts), request, picture)

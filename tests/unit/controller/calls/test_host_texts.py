@@ -20,7 +20,7 @@ HOSTILE = '","lastSeen":null,"'
 def kept(name: str = "h1", **labels: str) -> KeptHost:
     gpus = [host_pb2.Gpu(uuid=f"GPU-{n}", index=n, model="H100", memory_bytes=80 << 30) for n in range(8)]
     made = host_pb2.Host(name=name, labels=labels, inventory=host_pb2.Inventory(cpu_count=64, gpus=gpus))
-    return KeptHost({}, (), frozenset(), made)
+    return KeptHost((), frozenset(), made)
 
 
 @pytest.mark.parametrize("seen", [NEVER, Wall(1_790_000_000.25)])
