@@ -132,6 +132,7 @@ def _fold_of_job(cluster: Cluster, event: ev.JobEvent) -> None:
     _fold_job(cluster, job, event)
     if not isinstance(event, ev.JobPurged):
         cluster.arrays.note(job)
+        cluster.jobs.note(job)
     goodput.take(cluster, job, event)
     if isinstance(event, (ev.RestartDecided, ev.AttemptEnded)):
         on_rank_loss(cluster, event)
@@ -222,7 +223,6 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             cluster.runtime.pop(job.id, None)
             cluster.measuring.discard(job.id)
             cluster.sparing.discard(job.id)
-            cluster.jobs.note_end(job)
             learn_run_time(cluster, job)
         case ev.RestartDecided():
             restart(cluster, job, event)

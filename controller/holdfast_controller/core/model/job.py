@@ -140,6 +140,11 @@ class Job:
         """By generation: see ``tally``, which alone uses it. It can be made again from the records."""
         return {}
 
+    @cached_property
+    def worded(self) -> list[tuple[tuple[Place, ...], str]]:
+        """The words of its newest places: see ``words_of``, which alone uses it."""
+        return []
+
     @property
     def terminal(self) -> bool:
         """Nothing more happens to it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import job_of, place_key
 from holdfast_controller.core.model.hosts.own_spares import is_own_spare
@@ -29,6 +31,10 @@ def check_sanity(cluster: Cluster) -> None:
             assert len(held) == 1, f"{uuid} of {host.name} is held by {held}"
         assert owners <= cluster.jobs.keys(), f"{host.name} holds allocations of unknown jobs"
     _check_spares(cluster)
+    counted = Counter((job.project, job.state) for job in cluster.jobs.heads() if not job.deleted)
+    assert +cluster.jobs.by_state == counted, f"jobs are {counted}, and were counted as {cluster.jobs.by_state}"
+    hang_or_idle = {job.id for job in cluster.jobs.whole.values() if job.hangs or job.underuse is not None}
+    assert hang_or_idle <= cluster.jobs.conspicuous.keys() <= cluster.jobs.whole.keys()
     draining = {host.name for host in cluster.hosts.values() if host.draining}
     assert draining == cluster.draining, "the set of draining hosts is not theirs"
 

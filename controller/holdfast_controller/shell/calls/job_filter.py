@@ -15,9 +15,11 @@ from collections.abc import Callable, Sequence
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2
 from holdfast_controller.core.model.job_state import TERMINAL
-from holdfast_controller.core.model.jobs import BETWEEN_WORDS, JobHead, Known, words_of
+from holdfast_controller.core.model.jobs import BETWEEN_WORDS, Known, words_of
 
 Predicate = Callable[[Known], bool]
+Sieve = Callable[[Sequence[Known]], Sequence[Known]]
+"""Those of some jobs that match, in their order."""
 
 MAX_CHARS = 4096
 MAX_DEPTH = 20
@@ -46,8 +48,8 @@ _ORDER: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-def read_filter(text: str) -> tuple[Predicate, bool]:
-    """The predicate that ``text`` describes, and whether no job that has ended can match, so that none is looked at.
+def read_filter(text: str) -> tuple[Sieve, bool]:
+    """Finds the jobs that ``text`` describes, and whether no job that has ended is one, so that none is looked at.
 
     An empty text matches every job. Raises ``InvalidInput``.
     """
@@ -55,7 +57,7 @@ def read_filter(text: str) -> tuple[Predicate, bool]:
         raise _wrong(f"has {len(text):,} characters; at most {MAX_CHARS:,} are allowed")
     text = text.strip()
     if not text:
-        return lambda job: True, False
+        return lambda jobs: jobs, False
     reader = _Reader(text)
     return reader.whole(), reader.goes_on
 
@@ -67,21 +69,33 @@ class _Reader:
         self._terms = 0
         self._term_goes_on = False
         """Whether the term that was read last is true of no job that has ended."""
+        self._term_sieve: Sieve | None = None
+        """Finds those of many jobs that the term is true of sooner than by a call for each."""
+        self._sieves: list[Sieve] = []
+        """Of the whole: no job matches that one of them leaves out."""
         self.goes_on = False
         """The same of the whole."""
 
-    def whole(self) -> Predicate:
-        found = self._conjunction(0)
+    def whole(self) -> Sieve:
+        matches, sieves = self._conjunction(0), self._sieves
         if self._at < len(self._text):
             raise _wrong(f"{self._rest()!r} follows what is complete")
+
+        def found(jobs: Sequence[Known]) -> Sequence[Known]:
+            for sieve in sieves:
+                jobs = sieve(jobs)
+            return [job for job in jobs if matches(job)]
+
         return found
 
     def _conjunction(self, depth: int) -> Predicate:
         """Terms joined by AND, each of which is one or several joined by OR."""
         every: list[list[Predicate]] = [[]]
         go_on: list[bool] = [True]
+        sieves: list[list[Sieve | None]] = [[]]
         while True:
             every[-1].append(self._term(depth))
+            sieves[-1].append(self._term_sieve)
             go_on[-1] &= self._term_goes_on
             end = self._at
             self._skip()
@@ -93,7 +107,9 @@ class _Reader:
             if joint[1] == "AND":
                 every.append([])
                 go_on.append(True)
+                sieves.append([])
         self.goes_on = any(go_on)
+        self._sieves = [some[0] for some in sieves if len(some) == 1 and some[0] is not None]
         return _all([_any(some) for some in every])
 
     def _term(self, depth: int) -> Predicate:
@@ -102,6 +118,7 @@ class _Reader:
             negated, self._at = not negated, found.end()
         term = self._group(depth + 1) if self._text.startswith("(", self._at) else self._comparison(depth)
         self._term_goes_on &= not negated
+        self._term_sieve = None if negated else self._term_sieve
         return (lambda job: not term(job)) if negated else term
 
     def _group(self, depth: int) -> Predicate:
@@ -113,7 +130,7 @@ class _Reader:
         if not self._text.startswith(")", self._at):
             raise _wrong("lacks a closing parenthesis")
         self._at += 1
-        self._term_goes_on = self.goes_on
+        self._term_goes_on, self._term_sieve = self.goes_on, None
         return found
 
     def _comparison(self, depth: int) -> Predicate:
@@ -132,6 +149,7 @@ class _Reader:
         self._skip()
         value = self._value(depth)
         self._term_goes_on = sign[0] == "=" and _goes_on(key, value)
+        self._term_sieve = _sieve(key, value) if sign[0] == "=" else None
         return _compared(key, sign[0], value)
 
     def _value(self, depth: int) -> str:
@@ -180,6 +198,20 @@ def _any(terms: Sequence[Predicate]) -> Predicate:
 def _goes_on(key: str, value: str) -> bool:
     """Whether ``key=value`` is true of no job that has ended."""
     return (key == "active" and value == "true") or (key == "state" and not _ENDED & _states(value))
+
+
+def _sieve(key: str, value: str) -> Sieve | None:
+    """Finds the jobs of which ``key=value`` is true, where that is asked of many jobs often."""
+    match key:
+        case "state":
+            states = _states(value)
+            return lambda jobs: [job for job in jobs if job.state._name_ in states]
+        case "owner":
+            return lambda jobs: [job for job in jobs if job.owner == value]
+        case "project":
+            return lambda jobs: [job for job in jobs if job.project == value]
+        case _:
+            return None
 
 
 def _states(value: str) -> set[str]:
@@ -277,7 +309,7 @@ def searched(text: str) -> Callable[[Sequence[Known]], Sequence[Known]]:
         return lambda jobs: ()
 
     def found(jobs: Sequence[Known]) -> Sequence[Known]:
-        words = [job.words if isinstance(job, JobHead) else words_of(job) for job in jobs]
+        words = list(map(words_of, jobs))
         # Most jobs don't have it, and one look at the words of many costs less than one at those of each.
         if wanted not in BETWEEN_WORDS.join(words):
             return ()

@@ -31,7 +31,7 @@ async def matching(
     driver: Driver, request: job_pb2.ListJobsRequest, sees: Callable[[str], bool], slices: Slices
 ) -> AsyncGenerator[Job, None]:
     """The jobs that are asked for, whole. Raises ``InvalidInput``. Close it after use."""
-    (matches, goes_on), found_in = read_filter(request.filter), searched(request.search)
+    (filtered, goes_on), found_in = read_filter(request.filter), searched(request.search)
     at_once = min(request.page_size or PAGE, _READ_AT_ONCE)
     jobs, arrays, found = driver.cluster.jobs, set[str](), list[str]()
     listed = _listed(jobs, request, goes_on=goes_on)
@@ -40,8 +40,8 @@ async def matching(
         # The search first, which costs least.
         some = [
             each
-            for each in found_in(listed[first : first + _FILTERED_AT_ONCE])
-            if matches(each) and not each.deleted and sees(each.project)
+            for each in filtered(found_in(listed[first : first + _FILTERED_AT_ONCE]))
+            if not each.deleted and sees(each.project)
         ]
         for known in some:
             if request.one_per_array and known.element is not None:
