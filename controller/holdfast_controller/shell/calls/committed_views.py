@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from copy import copy
 
 from google.protobuf import json_format
 
@@ -14,7 +15,12 @@ from holdfast_controller.core.scheduling.wait_reasons.pending_reason import Queu
 from holdfast_controller.core.step.lookup import is_array, unknown_job
 from holdfast_controller.core.views.exits_alike import exits_alike
 from holdfast_controller.shell.calls.slices import TURNS, apart_if_large
-from holdfast_controller.shell.convert.job_to_proto import exit_group_to_proto, job_to_proto, workers_to_proto
+from holdfast_controller.shell.convert.job_to_proto import (
+    exit_group_to_proto,
+    job_to_proto,
+    recovery_to_proto,
+    workers_to_proto,
+)
 from holdfast_controller.shell.driver import Driver, now
 
 
@@ -53,7 +59,10 @@ async def committed_job(
         if job.state is JobState.QUEUED
         else QueueView(cluster, [], {})
     )
-    picture = seen_by(viewer, job_to_proto(cluster, job, wanted, queue, at))
+    picture = seen_by(viewer, job_to_proto(cluster, job, wanted, queue, at, recoveries=False))
+    for recovery in list(map(copy, job.recoveries)):  # as they are now; there may have been hundreds
+        await slices.rest()
+        picture.recoveries.append(recovery_to_proto(recovery))
     after = job.generation - exits_of_newest if exits_of_newest > 0 else 0
     if fold_exits:
         alike = await slices.through(exits_alike(job, after))

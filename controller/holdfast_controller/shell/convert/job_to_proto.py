@@ -56,8 +56,11 @@ def job_to_proto(
     spec: spec_pb2.CustomJobSpec | None,
     queue_view: QueueView,
     now: Now,
+    *,
+    recoveries: bool = True,
 ) -> job_pb2.CustomJob:
-    """The job as users see it, without its workers; as a row where ``spec`` is None.
+    """The job as users see it, without its workers, and its ``recoveries`` only if wanted; as a row where ``spec`` is
+    None.
 
     ``queue_view`` is for the reason it waits.
     """
@@ -75,7 +78,7 @@ def job_to_proto(
         generation=job.generation,
         wait_reason=wait_reason(cluster, job, queue_view.schedulable_hosts, queue_view),
         waits_for=[each.job for each in job.unmet],
-        recoveries=[] if row else [_recovery(recovery) for recovery in job.recoveries],
+        recoveries=[recovery_to_proto(each) for each in job.recoveries] if recoveries and not row else [],
         owner=job.owner,
         project=job.gang.project,
         annotations={} if row else job.annotations,
@@ -291,7 +294,8 @@ def exit_to_proto(exit_: Exit, late: Exit | None = None) -> job_pb2.Exit:
     return message
 
 
-def _recovery(recovery: Recovery) -> job_pb2.Recovery:
+def recovery_to_proto(recovery: Recovery) -> job_pb2.Recovery:
+    """A recovery as users see it."""
     message = job_pb2.Recovery(
         attempt=recovery.attempt,
         generation=recovery.generation,
