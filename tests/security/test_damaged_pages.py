@@ -16,6 +16,7 @@ from holdfast.errors import StoreError
 from holdfast_controller.core.model.cluster import Answer
 from holdfast_controller.core.step.actions import ForgetJob, KeepAnswer
 from holdfast_controller.shell.store import codec, high_water
+from holdfast_controller.shell.store.snapshots import heads_of
 from holdfast_controller.shell.store.store import Store
 
 PAGE = 4096
@@ -37,7 +38,7 @@ def store(path: Path) -> Path:
     entities += [(f"schedule/{key}", codec.dump_entity(each)) for key, each in state.schedules.items()]
     entities += [(f"template/{key}", codec.dump_entity(each)) for key, each in state.templates.items()]
     entities.append(("people", codec.dump_entity(state.people)))
-    made.call(made.snapshot, len(EVENTS) - 3, entities).result()
+    made.call(made.snapshot, len(EVENTS) - 3, entities, heads_of(state.jobs.values())).result()
     kept = [KeepAnswer("user/ann", f"request-{n}", Answer(f"digest-{n}", f"job-{n}")) for n in range(8)]
     made.call(made.commit, records()[-3:], [*kept, ForgetJob("gone-1", purged=True)]).result()
     made.close()

@@ -32,6 +32,7 @@ from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.notify.outbox_store import OutboxStore
 from holdfast_controller.shell.secrets.vault import Vault
 from holdfast_controller.shell.store import codec, kept_rows, ledger_rows, schema
+from holdfast_controller.shell.store.snapshots import heads_of
 from holdfast_controller.shell.store.store import Store
 from holdfast_controller.shell.web.signed_in import SignedIn
 
@@ -58,7 +59,7 @@ def fill(path: Path) -> None:
     planned = [*state.schedules.values(), *state.templates.values()]
     stored: list[Any] = [*state.jobs.values(), *state.hosts.values(), *planned, state.people]
     entities = [(codec.name_of(each), codec.dump_entity(each)) for each in stored]
-    made.call(made.snapshot, len(EVENTS) - 3, entities).result()
+    made.call(made.snapshot, len(EVENTS) - 3, entities, heads_of(state.jobs.values())).result()
     kept: list[act.Kept] = [
         act.KeepAnswer(HELD, "request-1", Answer("digest", JOB)),
         act.ForgetJob("gone-1", purged=True),
@@ -112,6 +113,7 @@ READERS: dict[str, Callable[[Store, Cluster], list[Any]]] = {
     "meta": of_state,
     "events": of_state,
     "snapshots": of_state,
+    "heads": of_state,
     "watches": lambda store, _: list(store.kept_watches().items()),
     "answers": lambda _, cluster: list(cluster.answers.items()),
     "evidence": lambda store, _: store.evidence(JOB, 1),
@@ -242,6 +244,7 @@ def test_rows_of_a_store_from_before_are_taken_as_they_are(filled: Path, tmp_pat
         for table in new:
             database.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
         database.execute("UPDATE deleted_jobs SET checksum = 0")
+        database.execute("DROP TABLE heads")
         database.execute("UPDATE alembic_version SET version_num = '0018'")
         database.commit()
     assert {table: said(path, table) for table in sound} == sound

@@ -33,7 +33,7 @@ from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.ended_jobs import named_in, read_beside
 from holdfast_controller.shell.store.recent_changes import RecentChanges
 from holdfast_controller.shell.store.records import Record
-from holdfast_controller.shell.store.snapshots import changed_entities
+from holdfast_controller.shell.store.snapshots import Stored, changed_entities
 from holdfast_controller.shell.store.store import Store
 from holdfast_controller.shell.store.stored_bytes import StoredBytes
 
@@ -380,7 +380,7 @@ class Driver:
         else:  # what would have been due was put off
             self._arm()
 
-    def _due_snapshot(self) -> tuple[int, list[tuple[str, str]]] | None:
+    def _due_snapshot(self) -> tuple[int, Stored, Stored] | None:
         """Every entity that has changed since the last snapshot, once enough has happened.
 
         Asked for just after all that is pending was taken into a batch: the state is then exactly what the log
@@ -390,9 +390,9 @@ class Driver:
         if sequence < self._snapshot_at and len(self._dirty) < SNAPSHOT_ENTITIES:
             return None
         self._snapshot_at = sequence + SNAPSHOT_EVERY
-        entities = changed_entities(self.cluster, self._dirty)
+        changed = changed_entities(self.cluster, self._dirty)
         self._dirty = set()
-        return sequence, entities
+        return sequence, *changed
 
 
 def now() -> Now:

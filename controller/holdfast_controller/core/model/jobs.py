@@ -41,7 +41,10 @@ ReadJobs = Callable[[Sequence[str]], list[Job]]
 
 @dataclass(frozen=True, slots=True)
 class JobHead:
-    """The part of an ended job that is known without the store. The names are those of ``Job``."""
+    """The part of an ended job that is known without a look at the store. The names are those of ``Job``.
+
+    It is stored as it is: a field that gets another meaning needs another name, by which heads of before are known.
+    """
 
     id: str
     owner: str

@@ -20,10 +20,12 @@ from holdfast._base.codec import from_plain, to_plain
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.accounts.shares import Shares
 from holdfast_controller.core.model.accounts.users import People
+from holdfast_controller.core.model.goodput import ProgressWatch
 from holdfast_controller.core.model.hang import KeptWatch
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.hosts.reservations import HostReservations
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.jobs import JobHead
 from holdfast_controller.core.model.schedules import Schedule, Template, key_of
 from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.release_0_1 import NEWER, as_released
@@ -57,7 +59,7 @@ _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 
 
 def _adapter(stored: type[Any]) -> TypeAdapter[Any]:
-    """The adapter of an event or an entity. Made at its first use: to make all of them would be a tenth of a start."""
+    """The adapter of what is stored. Made at its first use: to make all of them would be a tenth of a start."""
     if (found := _ADAPTERS.get(stored)) is None:
         found = _ADAPTERS[stored] = TypeAdapter(stored)
     return found
@@ -71,8 +73,8 @@ def prepare() -> None:
 
 @functools.cache
 def layout() -> str:
-    """A fingerprint of the entities' fields in this build; snapshots with another one are not read."""
-    return fingerprint(*get_args(Entity))
+    """A fingerprint of the fields of entities and heads in this build; what is stored with another one isn't read."""
+    return fingerprint(*get_args(Entity), JobHead)
 
 
 def fingerprint(*kinds: type[Any]) -> str:
@@ -174,6 +176,17 @@ def name_of(entity: Entity) -> str:
             return f"template/{key_of(entity.project, entity.name)}"
 
 
+def dump_head(head: JobHead) -> str:
+    """A head as JSON."""
+    return _adapter(JobHead).dump_json(head).decode()
+
+
+def load_head(payload: str) -> JobHead:
+    """The head that ``dump_head`` wrote."""
+    head: JobHead = _adapter(JobHead).validate_json(payload)
+    return head
+
+
 def dump_watch(kept: KeptWatch) -> str:
     """The stored part of a job's watch, as JSON."""
     return json.dumps(to_plain(kept), separators=(",", ":"))
@@ -182,6 +195,17 @@ def dump_watch(kept: KeptWatch) -> str:
 def load_watch(payload: str) -> KeptWatch:
     """The watch that ``dump_watch`` wrote. Raises ``ValueError`` for anything else, and for another version's."""
     return from_plain(KeptWatch, json.loads(payload))
+
+
+def dump_progress(watch: ProgressWatch) -> str:
+    """The progress of a running generation, as JSON."""
+    return _adapter(ProgressWatch).dump_json(watch).decode()
+
+
+def load_progress(payload: str) -> ProgressWatch:
+    """The progress that ``dump_progress`` wrote. Raises ``ValueError`` for anything else."""
+    watch: ProgressWatch = _adapter(ProgressWatch).validate_json(payload)
+    return watch
 
 
 def load_entity(kind: str, payload: str) -> Any:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
-from pydantic import TypeAdapter
 
 from holdfast._daemon import log
 from holdfast_controller.core.goodput.causes import payer_of
@@ -20,7 +19,7 @@ from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.goodput import Bookings, ProgressWatch, Statement, Usage
 from holdfast_controller.core.step.actions import KeepProgress
-from holdfast_controller.shell.store import host_rows, meta_rows
+from holdfast_controller.shell.store import codec, host_rows, meta_rows
 from holdfast_controller.shell.store.records import checksum, with_checksum
 from holdfast_controller.shell.store.schema import host_days, owner_days, progress, statements
 from holdfast_controller.shell.store.statements import Twice, put, remove, total
@@ -29,7 +28,6 @@ BOOKED_AT_ONCE = 1_000
 """Settled tapes of a log that is read from its beginning that are booked together."""
 SINCE = "ledger_since"
 """Key in ``meta``: the ms since the epoch from which the days are complete; 0: the whole log was folded."""
-_PROGRESS = TypeAdapter(ProgressWatch)
 
 
 @dataclass(frozen=True)
@@ -151,8 +149,8 @@ def read_sums(database: sa.Connection) -> Counter[tuple[str, str]]:
 
 def write_progress(database: sa.Connection, piece: KeepProgress) -> None:
     """Keep the progress of a running generation."""
-    payload = _PROGRESS.dump_json(piece.watch).decode()
-    put(database, progress, [with_checksum(progress, {"job": piece.job_id, "payload": payload})])
+    row = {"job": piece.job_id, "payload": codec.dump_progress(piece.watch)}
+    put(database, progress, [with_checksum(progress, row)])
 
 
 def read_progress(database: sa.Connection) -> dict[str, ProgressWatch]:
@@ -162,7 +160,7 @@ def read_progress(database: sa.Connection) -> dict[str, ProgressWatch]:
         try:
             if row.checksum != checksum(row.job, row.payload):
                 raise ValueError("its checksum is another")
-            found[row.job] = _PROGRESS.validate_json(row.payload)
+            found[row.job] = codec.load_progress(row.payload)
         except ValueError as error:
             log.warning("store.progress_left_out", job=row.job, error=str(error))
     return found

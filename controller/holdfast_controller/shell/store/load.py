@@ -16,12 +16,13 @@ from holdfast_controller.core.fold.allocation import recount
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.jobs import Jobs, Known, head_of
+from holdfast_controller.core.model.jobs import JobHead, Jobs, Known, head_of
 from holdfast_controller.shell.store import codec, ended_jobs, host_rows, kept_rows, ledger_rows, meta_rows, sweep
 from holdfast_controller.shell.store.faults import RESTORE, Damaged, NotAsWritten
-from holdfast_controller.shell.store.records import Record, as_written, record_of, with_checksum
-from holdfast_controller.shell.store.schema import events, snapshots
-from holdfast_controller.shell.store.statements import put
+from holdfast_controller.shell.store.records import Record, checksum, record_of, with_checksum
+from holdfast_controller.shell.store.schema import events, heads, snapshots
+from holdfast_controller.shell.store.snapshots import heads_of
+from holdfast_controller.shell.store.statements import put, remove
 
 ROWS_AT_ONCE = 1_000
 """Of the log, that are in memory together."""
@@ -40,11 +41,13 @@ def load(database: sa.Connection, name: str, *, whole: bool = False) -> tuple[Cl
     cluster = Cluster()
     other_layout = not _of_this_build(database)
     if other_layout and meta_rows.read(database, sweep.COMPACTED) is None:
-        database.execute(sa.delete(snapshots))
+        for table in (snapshots, heads):
+            database.execute(sa.delete(table))
         meta_rows.write(database, "snapshot_sequence", "0")
     entities: list[tuple[str, Any]] = []
-    known: list[Known] = []
-    for kind, entity in _entities(database, rewrite=other_layout):
+    from_heads = not whole and not other_layout
+    known: list[Known] = list(_heads(database)) if from_heads else []
+    for kind, entity in _entities(database, rewrite=other_layout, but_heads=from_heads):
         if kind != "job":
             entities.append((kind, entity))
         elif whole or not entity.terminal or entity.unreconciled is not None:
@@ -83,10 +86,17 @@ def snapshot_sequence(database: sa.Connection) -> int:
     return int(meta_rows.read(database, "snapshot_sequence") or 0)
 
 
-def write_snapshots(database: sa.Connection, entities: Sequence[tuple[str, str]]) -> None:
-    """Write snapshots (name, payload) as this build lays them out, in place of those of the same names."""
-    rows = [with_checksum(snapshots, {"entity": entity, "payload": payload}) for entity, payload in entities]
-    put(database, snapshots, rows)
+def write_snapshots(
+    database: sa.Connection, entities: Sequence[tuple[str, str]], of_ended: Sequence[tuple[str, str]]
+) -> None:
+    """Write snapshots (name, payload) as this build lays them out, in place of those of the same names.
+
+    ``of_ended`` has heads of jobs that have ended, which are written as well; others of these jobs have none then.
+    """
+    remove(database, heads, {entity for entity, _ in entities} - {entity for entity, _ in of_ended})
+    for table, written in ((snapshots, entities), (heads, of_ended)):
+        rows = [with_checksum(table, {"entity": entity, "payload": payload}) for entity, payload in written]
+        put(database, table, rows)
     meta_rows.write(database, "snapshot_layout", codec.layout())
 
 
@@ -133,25 +143,38 @@ def _gaps(database: sa.Connection, upto: int) -> list[tuple[int, int]]:
     return found
 
 
-def _entities(database: sa.Connection, *, rewrite: bool) -> Iterator[tuple[str, Any]]:
-    """Kind and content of every snapshot, some at a time; ``rewrite`` them as this build lays them out."""
+def _heads(database: sa.Connection) -> Iterator[JobHead]:
+    """The heads of jobs that had ended."""
+    with database.execute(sa.select(heads).execution_options(yield_per=ROWS_AT_ONCE)) as rows:
+        for row in rows:
+            if checksum(row.entity, row.payload) != row.checksum:
+                raise NotAsWritten(f"the head of {row.entity}")
+            yield codec.load_head(row.payload)
+
+
+def _entities(database: sa.Connection, *, rewrite: bool, but_heads: bool) -> Iterator[tuple[str, Any]]:
+    """Kind and content of every snapshot, some at a time; ``rewrite`` them as this build lays them out.
+
+    ``but_heads``: not of jobs of which there is a head.
+    """
     last = ""
+    of_some = sa.select(snapshots).order_by(snapshots.c.entity).limit(ROWS_AT_ONCE)
+    if but_heads:
+        of_some = of_some.where(~sa.exists().where(heads.c.entity == snapshots.c.entity))
     while True:
-        some = (
-            sa.select(snapshots).where(snapshots.c.entity > last).order_by(snapshots.c.entity).limit(ROWS_AT_ONCE)
-        )
-        rows = database.execute(some).all()
+        rows = database.execute(of_some.where(snapshots.c.entity > last)).all()
         if not rows:
             return
         last = rows[-1].entity
         found = [_entity(row) for row in rows]
         if rewrite:
-            write_snapshots(database, [(codec.name_of(entity), codec.dump_entity(entity)) for _, entity in found])
+            entities = [(codec.name_of(entity), codec.dump_entity(entity)) for _, entity in found]
+            write_snapshots(database, entities, heads_of(entity for kind, entity in found if kind == "job"))
         yield from found
 
 
 def _entity(row: Any) -> tuple[str, Any]:
-    if not as_written(snapshots, row):
+    if checksum(row.entity, row.payload) != row.checksum:
         raise NotAsWritten(f"the snapshot of {row.entity}")
     kind = row.entity.partition("/")[0]
     return kind, codec.load_entity(kind, row.payload)

@@ -49,6 +49,15 @@ snapshots = Table(
 )
 """Entities as of ``meta.snapshot_sequence``: a cache that makes starts fast."""
 
+heads = Table(
+    "heads",
+    metadata,
+    Column("entity", Words, primary_key=True),
+    Column("payload", Words, nullable=False),
+    Column("checksum", Number, nullable=False),
+)
+"""Heads of jobs that have ended, as their snapshots have them: a start reads these, and not those snapshots."""
+
 watches = Table(
     "watches",
     metadata,

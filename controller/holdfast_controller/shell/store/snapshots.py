@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.jobs import head_of
 from holdfast_controller.shell.store import codec
 
+Stored = list[tuple[str, str]]
+"""Names and contents."""
 
-def changed_entities(cluster: Cluster, dirty: Collection[str]) -> list[tuple[str, str]]:
-    """Names and contents of changed entities, empty for those that are gone; what the cluster notes is then cleared.
+
+def changed_entities(cluster: Cluster, dirty: Collection[str]) -> tuple[Stored, Stored]:
+    """Changed entities, empty where one is gone, and heads of those that have ended; what the cluster notes is cleared.
 
     ``dirty`` has the names that events were about; of these only jobs count here.
     """
@@ -30,4 +35,10 @@ def changed_entities(cluster: Cluster, dirty: Collection[str]) -> list[tuple[str
     cluster.dirty_jobs.clear()
     cluster.dirty_hosts.clear()
     cluster.dirty_plans.clear()
-    return entities
+    return entities, heads_of(jobs[name] for name in sorted(changed) if name in jobs)
+
+
+def heads_of(jobs: Iterable[Job]) -> Stored:
+    """Heads of those jobs of which a start needs no more: they have ended for good."""
+    ended = (job for job in jobs if job.terminal and job.unreconciled is None)
+    return [(f"job/{job.id}", codec.dump_head(head_of(job))) for job in ended]

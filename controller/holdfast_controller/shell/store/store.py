@@ -36,7 +36,7 @@ from holdfast_controller.shell.store.faults import failing
 from holdfast_controller.shell.store.following import Follower
 from holdfast_controller.shell.store.load import load, write_snapshots
 from holdfast_controller.shell.store.records import Record, history, record_of
-from holdfast_controller.shell.store.schema import events, snapshots
+from holdfast_controller.shell.store.schema import events, heads, snapshots
 from holdfast_controller.shell.store.statements import remove
 
 READ_BYTES, ROWS_AT_ONCE = 1 << 20, 1_000
@@ -245,14 +245,21 @@ class Store:
         with self._reading():
             return kept_rows.read_watches(self._db)
 
-    def snapshot(self, sequence: int, entities: Sequence[tuple[str, str]]) -> None:
-        """Replace the snapshots of ``entities`` (name, payload), as of ``sequence``; an empty payload drops one."""
+    def snapshot(
+        self, sequence: int, entities: Sequence[tuple[str, str]], of_ended: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """Replace the snapshots of ``entities`` (name, payload), as of ``sequence``; an empty payload drops one.
+
+        ``of_ended`` has the heads of those that are jobs and have ended: a start reads these alone.
+        """
 
         def work() -> None:
             hit("controller.snapshot.before")
-            remove(self._db, snapshots, [entity for entity, payload in entities if not payload])
+            gone = [entity for entity, payload in entities if not payload]
+            for table in (snapshots, heads):
+                remove(self._db, table, gone)
             sweep.drop_snapshots(self._db, sequence)
-            write_snapshots(self._db, [entity for entity in entities if entity[1]])
+            write_snapshots(self._db, [entity for entity in entities if entity[1]], of_ended)
             self._set_meta("snapshot_sequence", str(sequence))
             hit("controller.snapshot.written")
 

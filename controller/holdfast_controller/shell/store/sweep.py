@@ -23,6 +23,7 @@ from holdfast_controller.shell.store.schema import (
     dumps,
     events,
     evidence,
+    heads,
     progress,
     samples,
     snapshots,
@@ -66,7 +67,8 @@ def drop_snapshots(database: sa.Connection, sequence: int) -> None:
     gone = sa.select(sa.literal("job/") + deleted_jobs.c.job).where(
         ~deleted_jobs.c.swept, deleted_jobs.c.purged.between(1, sequence)
     )
-    database.execute(sa.delete(snapshots).where(snapshots.c.entity.in_(gone)))
+    for table in (snapshots, heads):
+        database.execute(sa.delete(table).where(table.c.entity.in_(gone)))
 
 
 def waits(database: sa.Connection, snapshot_sequence: int) -> bool:

@@ -32,6 +32,7 @@ from holdfast_controller.shell.store import load as load_module
 from holdfast_controller.shell.store.following import Follower
 from holdfast_controller.shell.store.load import load
 from holdfast_controller.shell.store.records import Record, row_of
+from holdfast_controller.shell.store.snapshots import heads_of
 from holdfast_controller.shell.store.store import Store
 
 pytestmark = pytest.mark.require("postgres")
@@ -66,7 +67,7 @@ class Pair:
         whole: list[Job | Host | People] = [*state.jobs.values(), *state.hosts.values(), state.people]
         entities = [(codec.name_of(each), codec.dump_entity(each)) for each in whole]
         entities.append((codec.name_of(state.shares), codec.dump_entity(state.shares)))
-        self.store.call(self.store.snapshot, state.sequence, entities).result()
+        self.store.call(self.store.snapshot, state.sequence, entities, heads_of(state.jobs.values())).result()
 
     def look(self) -> None:
         self.other._look(lambda: self.follower.look(self.other.connection))

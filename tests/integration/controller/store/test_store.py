@@ -26,6 +26,7 @@ from holdfast_controller.shell.store.databases import sqlite
 from holdfast_controller.shell.store.databases.engine import Deposed
 from holdfast_controller.shell.store.migrate import newest_revision
 from holdfast_controller.shell.store.records import Record, checksum
+from holdfast_controller.shell.store.snapshots import heads_of
 from holdfast_controller.shell.store.store import Store
 
 
@@ -87,7 +88,7 @@ def folds_with_a_snapshot_at(place: Place, at: int) -> bool:
     entities += [(f"schedule/{key}", codec.dump_entity(each)) for key, each in then.schedules.items()]
     entities += [(f"template/{key}", codec.dump_entity(each)) for key, each in then.templates.items()]
     entities.append(("people", codec.dump_entity(then.people)))
-    store.call(store.snapshot, at, entities).result()
+    store.call(store.snapshot, at, entities, heads_of(then.jobs.values())).result()
     store.close()
     store, cluster = opened(place)
     try:

@@ -18,6 +18,7 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.step.actions import ForgetJob, KeepEvidence
 from holdfast_controller.shell.store import codec, sweep
+from holdfast_controller.shell.store.snapshots import heads_of
 from holdfast_controller.shell.store.store import Store
 
 HELD = 700
@@ -70,7 +71,7 @@ def snapshot(store: Store, upto: int) -> None:
     entities.append(("people", codec.dump_entity(cluster.people)))
     if "a" not in cluster.jobs:
         entities.append(("job/a", ""))
-    store.call(store.snapshot, upto, entities).result()
+    store.call(store.snapshot, upto, entities, heads_of(cluster.jobs.values())).result()
 
 
 def swept(store: Store, before: float = 0.0) -> int:
