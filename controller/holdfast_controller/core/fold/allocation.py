@@ -61,8 +61,9 @@ def recount(cluster: Cluster) -> None:
         if isinstance(job.phase, Queued) and job.vacating is not Leaving.PAUSE:
             cluster.queue.add(job.id, job.turn, job.line, job.gang.project)
     cluster.run_times = RunTimes()
-    for known in sorted(cluster.jobs.heads(), key=lambda job: (job.ended_at or 0.0, job.number)):
-        learn_run_time(cluster, known)
+    ran = [(known, ran_s) for known in cluster.jobs.heads() if (ran_s := _ran_s(known)) is not None]
+    for known, ran_s in sorted(ran, key=lambda each: (each[0].ended_at or 0.0, each[0].number)):
+        cluster.run_times.learn(known, ran_s)
     for host in cluster.hosts.values():
         cluster.free_capacity.changed(host.name)
         for key, share in host.allocations.items():
@@ -76,8 +77,12 @@ def recount(cluster: Cluster) -> None:
 
 def learn_run_time(cluster: Cluster, job: Known) -> None:
     """Take in how long a job ran that has ended by itself, or at its timeout."""
-    if (ran_s := job.ran_s if isinstance(job, JobHead) else run_time_of(job)) is not None:
+    if (ran_s := _ran_s(job)) is not None:
         cluster.run_times.learn(job, ran_s)
+
+
+def _ran_s(job: Known) -> float | None:
+    return job.ran_s if isinstance(job, JobHead) else run_time_of(job)
 
 
 def _note_change(cluster: Cluster, host: Host) -> None:
