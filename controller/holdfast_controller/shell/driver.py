@@ -41,6 +41,8 @@ MAX_PENDING = 10_000
 """Decisions that may wait for the disk; past that, calls are refused."""
 SNAPSHOT_EVERY, SNAPSHOT_ENTITIES = 2_000, 250
 """Events, or entities that they changed, after which a snapshot is due: 250 jobs hold the event loop for some 10 ms."""
+SNAPSHOT_BYTES = 1_000
+"""Of a snapshot for each event until the next one: a job is written whole, with the ends of all its ranks so far."""
 MAX_UNCONFIRMED = 50_000
 """Answers to hosts that may wait for a confirmation; past that none is given, as by a controller that is away."""
 CONFIRMS_A_BEAT, CONFIRM_WITHIN_S = 10, 0.5
@@ -326,6 +328,10 @@ class Driver:
         self._observers.published(records)
 
     def _perform(self, action: act.Action) -> None:
+        if isinstance(action, act.ToHost):  # most are, so they come first
+            if (outbox := self._outboxes.get((action.host, action.session))) is not None:
+                outbox(action)
+            return
         match action:
             case act.Reply(token, subject):
                 hit("controller.reply.before")
@@ -348,16 +354,6 @@ class Driver:
                 self._observers.take_evidence(action)
             case act.CallFence():
                 self._observers.call_fence(action)
-            case (
-                act.Welcome()
-                | act.Assign()
-                | act.StopOrphan()
-                | act.DeleteOutput()
-                | act.AckExit()
-                | act.CloseSession()
-            ):
-                if (outbox := self._outboxes.get((action.host, action.session))) is not None:
-                    outbox(action)
             case _:
                 assert_never(action)
 
@@ -389,8 +385,9 @@ class Driver:
         sequence = self.cluster.sequence
         if sequence < self._snapshot_at and len(self._dirty) < SNAPSHOT_ENTITIES:
             return None
-        self._snapshot_at = sequence + SNAPSHOT_EVERY
         changed = changed_entities(self.cluster, self._dirty)
+        written = sum(len(payload) for _, payload in changed[0])
+        self._snapshot_at = sequence + max(SNAPSHOT_EVERY, written // SNAPSHOT_BYTES)
         self._dirty = set()
         return sequence, *changed
 

@@ -325,6 +325,33 @@ async def test_many_changed_jobs_are_written_before_so_many_events(
         assert len(world.driver.cluster.jobs) == 8
 
 
+async def test_after_a_large_snapshot_the_next_one_waits_for_as_many_more_events(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job is written whole: of a large gang, whose ends are thousands of events, that is most of a relaunch."""
+    monkeypatch.setattr(driver_module, "SNAPSHOT_EVERY", 10)
+    snapshots: list[int] = []
+    async with running(path) as world:
+        write = world.store.snapshot
+
+        def noted(at: int, entities: Any) -> None:
+            write(at, entities)
+            snapshots.append(at)
+
+        monkeypatch.setattr(world.store, "snapshot", noted)
+        large = JobPlan("a", GANG, "{}" + " " * 60 * driver_module.SNAPSHOT_BYTES)
+        await world.driver.ask(lambda token: st.JobSubmission(token, "ann", "", "a", large))
+        world.driver.feed(hello())
+        for number in range(90):
+            world.driver.feed(st.CordonAsked(0, "ann", "h", str(number)))
+            await world.driver.settled()
+    first, second, third, *_ = snapshots
+    assert first < 20 and second > first + 60 and third < second + 20, "only after the large one"
+    async with running(path) as world:
+        assert world.store.snapshot_sequence == snapshots[-1]
+        assert world.driver.cluster.hosts["h"].cordon_reason == "89"
+
+
 def test_record_fields_are_those_of_the_table() -> None:
     from holdfast_controller.shell.store.schema import events
 
