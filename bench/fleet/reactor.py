@@ -176,7 +176,7 @@ class Play:
             for rank in member.ranks:
                 done = Exit(job.attempt, job.generation, rank, ExitReason.COMPLETED, 0, end_time=self.now + EPOCH)
                 report = ExitReport(next(self.reports), WorkerId(name, member.name), done)
-                self.step(st.ExitReported(job.places[member.index].host, 1, report))
+                self.step(st.ExitsReported(job.places[member.index].host, 1, (report,)))
         self._empty(name)
 
     def _empty(self, name: str) -> None:

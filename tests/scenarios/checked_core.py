@@ -197,7 +197,7 @@ class CheckedCore:
         watched = self.cluster.watches.keys() | self.cluster.suspects.keys() | self.kept.keys()
         assert all(self.cluster.jobs[name].outcome is None for name in watched), "a job that ends is still watched"
         for action in actions:
-            if isinstance(action, act.Assign | act.AckExit | act.Welcome | act.StopOrphan | act.DeleteOutput):
+            if isinstance(action, act.Assign | act.AckExits | act.Welcome | act.StopOrphan | act.DeleteOutput):
                 assert self.sessions.get(action.host) == action.session, "a message to a session that is over"
                 is_welcome = isinstance(action, act.Welcome)
                 assert is_welcome != (action.session in self.greeted), "a session begins with its one welcome"

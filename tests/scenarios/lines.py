@@ -249,8 +249,8 @@ def action_line(action: act.Action, cluster: Cluster) -> str:
             return f"> {action.host} delete output of {' '.join(action.job_ids)}"
         case act.ForgetJob():
             return f"> forget {action.job_id}{' for good' * action.purged}"
-        case act.AckExit():
-            return f"> {action.host} ack"
+        case act.AckExits():
+            return " ".join((f"> {action.host}", *["ack"] * len(action.sequences)))
         case act.CloseSession():
             return f"> {action.host} close"
         case act.TakeEvidence():

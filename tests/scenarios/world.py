@@ -244,6 +244,31 @@ class World(CheckedCore):
         host_fault: bool = False,
     ) -> list[str]:
         """An exit report: ``how`` is a code, or a reason without one, or ``SIGNALED:11``; ``end_time``: our clock's."""
+        about: dict[str, Any] = {"end_time": end_time, "message": message, "said": said, "port_taken": port_taken}
+        about["host_fault"] = host_fault
+        at, report = self.ended(job, rank, how, generation, host=host, **about)
+        return self.step(st.ExitsReported(at, session or self.sessions[at], (report,)))
+
+    def exits(self, *told: tuple[str, ExitReport]) -> list[str]:
+        """Exits of one host in one message."""
+        (at,) = {host for host, _ in told}
+        return self.step(st.ExitsReported(at, self.sessions[at], tuple(report for _, report in told)))
+
+    def ended(
+        self,
+        job: str,
+        rank: int,
+        how: str | int = 0,
+        generation: int | None = None,
+        *,
+        host: str = "",
+        port_taken: bool = False,
+        end_time: float | None = None,
+        message: str = "",
+        said: tuple[str, ...] = (),
+        host_fault: bool = False,
+    ) -> tuple[str, ExitReport]:
+        """The host of an exit, and its report; see ``exit``."""
         known = self.cluster.jobs[job]
         member = next(m for m in known.gang.members if rank in m.ranks)
         at = host or known.places[member.index].host
@@ -257,13 +282,7 @@ class World(CheckedCore):
             stderr_tail=said,
             host_fault=host_fault,
         )
-        return self.step(
-            st.ExitReported(
-                at,
-                session or self.sessions[at],
-                ExitReport(self._sequence, WorkerId(job, member.name), ended, port_taken),
-            )
-        )
+        return at, ExitReport(self._sequence, WorkerId(job, member.name), ended, port_taken)
 
     def features(
         self,

@@ -159,7 +159,7 @@ class Reactor:
                 | commands.AgentStopping()
                 | commands.ChecksReported()
                 | commands.WorkerReported()
-                | commands.ExitReported()
+                | commands.ExitsReported()
                 | commands.FeaturesReported()
             ):
                 if self.cluster.presence_of(incoming.host).session == incoming.session:
@@ -288,7 +288,7 @@ class Reactor:
         | commands.AgentStopping
         | commands.ChecksReported
         | commands.WorkerReported
-        | commands.ExitReported
+        | commands.ExitsReported
         | commands.FeaturesReported,
     ) -> None:
         match message:
@@ -302,8 +302,8 @@ class Reactor:
                 checks.on_checks(step, message)
             case commands.WorkerReported():
                 worker_reports.on_report(step, message.host, message.report)
-            case commands.ExitReported():
-                exits.on_exit(step, message)
+            case commands.ExitsReported():
+                exits.on_exits(step, message)
             case commands.FeaturesReported():
                 hangs.on_features(step, message)
             case _:

@@ -237,9 +237,10 @@ def test_a_host_on_which_unknown_work_has_ended_is_welcomed_before_it_is_told_to
     assert told[0] == "> host-0 welcome 0" and "> host-0 dismiss b workerpool0-0 g1" in told
 
 
-def _orphan_exits(world: World) -> st.ExitReported:
+def _orphan_exits(world: World) -> st.ExitsReported:
     ended = Exit(1, 1, 0, ExitReason.COMPLETED, 0)
-    return st.ExitReported("host-0", world.sessions["host-0"], ExitReport(1, WorkerId("b", "workerpool0-0"), ended))
+    report = ExitReport(1, WorkerId("b", "workerpool0-0"), ended)
+    return st.ExitsReported("host-0", world.sessions["host-0"], (report,))
 
 
 def test_an_admin_has_unknown_work_stopped() -> None:

@@ -230,7 +230,7 @@ class Controller:
                     caller("", error)
             case act.TakeEvidence():
                 world.take_evidence(self, action)
-            case act.Welcome() | act.Assign() | act.AckExit() | act.CloseSession():
+            case act.Welcome() | act.Assign() | act.AckExits() | act.CloseSession():
                 world.boundary("controller", type(action).__name__)
                 stream = self._streams.get((action.host, action.session))
                 if stream is None:

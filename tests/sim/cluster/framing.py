@@ -74,7 +74,7 @@ def from_agent(host: str, session: int, message: Any) -> st.Input:
         case agent_act.SendReport(report):
             return st.WorkerReported(host, session, report)
         case agent_act.SendExit(report):
-            return st.ExitReported(host, session, report)
+            return st.ExitsReported(host, session, (report,))
         case Vector(job_id, generation, sent_s, features):
             return st.FeaturesReported(host, session, job_id, generation, sent_s, features)
         case _:
@@ -82,12 +82,12 @@ def from_agent(host: str, session: int, message: Any) -> st.Input:
             return st.HostBeat(host, session)
 
 
-def to_agent(action: act.Welcome | act.Assign | act.AckExit, epoch: int, leases: LeasePolicy) -> Any:
+def to_agent(action: act.Welcome | act.Assign | act.AckExits, epoch: int, leases: LeasePolicy) -> Any:
     """What an action of the controller is on the agent's side."""
     match action:
         case act.Welcome():
             return Welcome(epoch, leases.heartbeat_s)
         case act.Assign():
             return action.assignment
-        case act.AckExit():
-            return Ack(action.sequence)
+        case act.AckExits():
+            return Ack(*action.sequences)

@@ -18,7 +18,7 @@ from holdfast_controller.core.model.runtime import Prepared
 from holdfast_controller.core.scheduling import pass_state, placement
 from holdfast_controller.core.step import assignment, idempotency
 from holdfast_controller.core.step import step as steps
-from holdfast_controller.core.step.actions import AckExit
+from holdfast_controller.core.step.actions import AckExits
 from holdfast_controller.core.step.step import Step
 
 
@@ -90,10 +90,11 @@ def cancels_what_has_ended() -> AbstractContextManager[Any]:
 
 
 def acks_what_it_drops() -> AbstractContextManager[Any]:
-    def on_exit(step: Step, reported: Any) -> None:
-        step.do(AckExit(reported.host, reported.session, reported.report.sequence))
+    def on_exits(step: Step, reported: Any) -> None:
+        sequences = tuple(report.sequence for report in reported.reports)
+        step.do(AckExits(reported.host, reported.session, sequences))
 
-    return patch.object(exits, "on_exit", on_exit)
+    return patch.object(exits, "on_exits", on_exits)
 
 
 def too_many_turns() -> AbstractContextManager[Any]:

@@ -209,7 +209,7 @@ class Process:
             case act.Welcome():
                 self.site.oracles.on_confirmed(self.epoch, order.host, self._greeted[order.host, order.session])
                 stream.to_agent(framing.to_agent(order, self.epoch, POLICIES.leases))
-            case act.Assign() | act.AckExit():
+            case act.Assign() | act.AckExits():
                 stream.to_agent(framing.to_agent(order, self.epoch, POLICIES.leases))
             case act.CloseSession():
                 stream.close(stream.controller)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
 
 from holdfast._base.job_file.choices import RestartScope, SuccessPolicy
-from holdfast._session.reports import Exit, ExitReason
+from holdfast._session.reports import Exit, ExitReason, WorkerId
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle import failure_policy
 from holdfast_controller.core.lifecycle.attempts import HangRestart, Story, on_left, reached, retry
@@ -29,12 +30,12 @@ from holdfast_controller.core.lifecycle.stop import end, end_if_done, is_done
 from holdfast_controller.core.lifecycle.time_left import in_time
 from holdfast_controller.core.lifecycle.warning_signal import leaves_by_itself
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.exits import ExitReported
+from holdfast_controller.core.model.exits import ExitsReported
 from holdfast_controller.core.model.gang import Member
 from holdfast_controller.core.model.job import Job, Unreconciled
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import EndReason, Related, of_rank
-from holdfast_controller.core.step.actions import AckExit, Note
+from holdfast_controller.core.step.actions import AckExits, Note
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
 
@@ -42,51 +43,58 @@ LATE_MOST = 8
 """Further accounts of one end that are kept."""
 
 
-def on_exit(step: Step, reported: ExitReported) -> None:
-    """Record an exit, whichever generation it is of, and acknowledge it once it is durable.
+def on_exits(step: Step, reported: ExitsReported) -> None:
+    """Record exits, whichever generations they are of, and acknowledge them once they are durable.
 
-    A second, different account of the same end is kept beside the first. What an agent says of jobs that we
-    don't know, or of workers that aren't on its host, is neither believed nor acknowledged: it keeps it.
+    Those of one worker are all recorded before anything is decided by them. A second, different account of the same
+    end is kept beside the first. What an agent says of jobs that we don't know, or of workers that aren't on its host,
+    is neither believed nor acknowledged: it keeps it.
     """
-    report = reported.report
-    job = step.cluster.jobs.get(report.key.job)
-    index = job.gang.index_by_name.get(report.key.worker) if job is not None else None
+    heard: list[int] = []
+    for (key, port_taken), reports in groupby(reported.reports, lambda each: (each.key, each.port_taken)):
+        heard += _of_worker(step, replace(reported, reports=tuple(reports)), key, port_taken=port_taken)
+    if heard:
+        step.do(AckExits(reported.host, reported.session, tuple(heard)))
+
+
+def _of_worker(step: Step, reported: ExitsReported, key: WorkerId, *, port_taken: bool) -> list[int]:
+    """Record exits of one worker; returns those to acknowledge, by their sequences."""
+    host, heard = reported.host, [report.sequence for report in reported.reports]
+    job = step.cluster.jobs.get(key.job)
+    index = job.gang.index_by_name.get(key.worker) if job is not None else None
     if job is not None and job.unreconciled is Unreconciled.OPEN:
         step.cluster.deferred_exits.setdefault(job.id, []).append(reported)
-        return
-    exit_ = as_known_here(step, reported.host, report.exit, job)
+        return []
+    exits = [as_known_here(step, host, report.exit, job) for report in reported.reports]
     if (job is None or index is None) and step.cluster.gaps:
-        step.emit(
-            ev.OrphanExited(
-                host=reported.host, at=step.now.wall, job=report.key.job, worker=report.key.worker, exit=exit_
-            )
-        )
-        step.do(AckExit(reported.host, reported.session, report.sequence))
-        return
-    if job is None and report.key.job in step.cluster.purged:
-        step.do(AckExit(reported.host, reported.session, report.sequence))
-        return
-    if job is None or index is None or not _is_there(job, index, reported):
-        fields = (("host", reported.host), ("worker", str(report.key)))
-        step.do(Note("worker.unknown_exit", fields))
-        return
-    if exit_.reason is ExitReason.CANNOT_START and reported.host not in exit_.message:
-        exit_ = replace(exit_, message=f"{reported.host}: {exit_.message}")
-    record_exits(step, job, job.gang.members[index], [exit_], port_taken=report.port_taken)
-    step.do(AckExit(reported.host, reported.session, report.sequence))
+        for exit_ in exits:
+            step.emit(ev.OrphanExited(host=host, at=step.now.wall, job=key.job, worker=key.worker, exit=exit_))
+        return heard
+    if job is None and key.job in step.cluster.purged:
+        return heard
+    there = [job is not None and index is not None and _is_there(job, index, host, exit_) for exit_ in exits]
+    if not all(there):
+        step.do(Note("worker.unknown_exit", (("host", host), ("worker", str(key)))))
+    if job is not None and index is not None and any(there):
+        believed = [_naming(host, exit_) for exit_, is_there in zip(exits, there, strict=True) if is_there]
+        record_exits(step, job, job.gang.members[index], believed, port_taken=port_taken)
+    return [sequence for sequence, is_there in zip(heard, there, strict=True) if is_there]
 
 
-def _is_there(job: Job, index: int, reported: ExitReported) -> bool:
-    generation, rank = reported.report.exit.generation, reported.report.exit.rank
-    if job.is_skipped(generation):
-        return rank in job.gang.members[index].ranks  # launched by a controller whose log is lost
-    place = job.place_at(generation, index)
-    return (
-        place is not None
-        and place.host == reported.host
-        and job.was_launched(generation, index)
-        and rank in job.gang.members[index].ranks
-    )
+def _naming(host: str, exit_: Exit) -> Exit:
+    """The same; of one that could not start its message names the host."""
+    if exit_.reason is not ExitReason.CANNOT_START or host in exit_.message:
+        return exit_
+    return replace(exit_, message=f"{host}: {exit_.message}")
+
+
+def _is_there(job: Job, index: int, host: str, exit_: Exit) -> bool:
+    if exit_.rank not in job.gang.members[index].ranks:
+        return False
+    if job.is_skipped(exit_.generation):
+        return True  # launched by a controller whose log is lost
+    place = job.place_at(exit_.generation, index)
+    return place is not None and place.host == host and job.was_launched(exit_.generation, index)
 
 
 def record_exits(

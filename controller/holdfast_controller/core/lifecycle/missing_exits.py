@@ -28,7 +28,7 @@ def unaccounted(job: Job, member: Member) -> list[tuple[int, int]]:
     return [
         (generation, rank)
         for generation in range(1, job.generation + 1)
-        if job.was_launched(generation, member.index)
+        if len(job.exits.get(generation, ())) < job.gang.rank_count and job.was_launched(generation, member.index)
         for rank in member.ranks
         if job.exit_of(generation, rank) is None
     ]

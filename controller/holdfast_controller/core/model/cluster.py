@@ -31,7 +31,7 @@ from holdfast_controller.core.model.schedules import Schedule, Template
 
 if TYPE_CHECKING:
     from holdfast._session.reports import WorkerReport
-    from holdfast_controller.core.model.exits import ExitReported
+    from holdfast_controller.core.model.exits import ExitsReported
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Cluster:
     """Hosts that have reported their workers since this controller started."""
     reconcile_until: Mono = BOOT
     """Jobs that no host has reported are not decided on before this time."""
-    deferred_exits: dict[str, list[ExitReported]] = field(default_factory=dict)
+    deferred_exits: dict[str, list[ExitsReported]] = field(default_factory=dict)
     """By unreconciled job: exits that were reported meanwhile."""
 
     @property

@@ -17,12 +17,12 @@ _NAMES = re.compile(r"(Error|Exception|Interrupt|Exit|Warning|Timeout|Iteration|
 
 
 @dataclass(frozen=True)
-class ExitReported:
-    """An agent reports how a rank ended; it repeats that until acknowledged."""
+class ExitsReported:
+    """An agent reports how ranks ended, in one message; it repeats that until acknowledged."""
 
     host: str
     session: int
-    report: ExitReport
+    reports: tuple[ExitReport, ...]
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from holdfast.errors import WrongState
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle import drain, lost_hosts
 from holdfast_controller.core.lifecycle.attempts import await_hosts, on_left, pause
-from holdfast_controller.core.lifecycle.exits import on_exit
+from holdfast_controller.core.lifecycle.exits import on_exits
 from holdfast_controller.core.lifecycle.missing_exits import LOST, close_records, unknown_ends
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.host import Host, Orphan, place_key
@@ -196,7 +196,7 @@ def _judge(step: Step, job: Job) -> None:
                 _on_orphan(step, host, report, job)
     for end in step.cluster.deferred_exits.pop(job.id, []):
         if step.cluster.presence_of(end.host).session == end.session:
-            on_exit(step, end)
+            on_exits(step, end)
 
 
 def end_if_all_told(step: Step) -> None:

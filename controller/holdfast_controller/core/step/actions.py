@@ -62,12 +62,12 @@ class StopOrphan:
 
 
 @dataclass(frozen=True)
-class AckExit:
-    """Acknowledge an exit report to its agent: the exit is durable here."""
+class AckExits:
+    """Acknowledge exits to their agent, which has reported them in one message: they are durable here."""
 
     host: str
     session: int
-    sequence: int
+    sequences: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class Note:
     fields: tuple[tuple[str, str], ...] = ()
 
 
-ToHost = Welcome | Assign | StopOrphan | DeleteOutput | AckExit | CloseSession
+ToHost = Welcome | Assign | StopOrphan | DeleteOutput | AckExits | CloseSession
 """Actions that are messages of a host's session."""
 Kept = KeepEvidence | KeepWatch | KeepProgress | KeepAnswer | KeepSecret | ForgetJob
 """Actions that are part of the commit itself."""
@@ -203,7 +203,7 @@ Action = (
     | Assign
     | StopOrphan
     | DeleteOutput
-    | AckExit
+    | AckExits
     | CloseSession
     | TakeEvidence
     | AccessChanged

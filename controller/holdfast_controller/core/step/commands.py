@@ -11,7 +11,7 @@ from holdfast._session.reports import WorkerReport
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_controller.core.model.clock import NEVER, Wall
-from holdfast_controller.core.model.exits import ExitReported as ExitReported
+from holdfast_controller.core.model.exits import ExitsReported as ExitsReported
 from holdfast_controller.core.model.hosts.host import Inventory, Maintenance
 from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.step import reservation_commands, schedule_commands, share_commands
@@ -361,7 +361,7 @@ Input = (
     | Judged
     | FenceFailed
     | WorkerReported
-    | ExitReported
+    | ExitsReported
     | FeaturesReported
     | ArchiveReported
     | OutputGone

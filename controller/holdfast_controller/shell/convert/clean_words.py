@@ -5,9 +5,12 @@ Events, states, histories and notifications are made of such fields, and pass th
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from holdfast._base.printable import is_safe, one_line, spaced_line
@@ -19,29 +22,60 @@ _SPACED = frozenset({"stderr_tail"})
 
 def clean(message: M) -> M:
     """The message itself, with each text in it made one line that is safe to show. Bytes are left as they are."""
-    for field, value in message.ListFields():
-        if field.type == FieldDescriptor.TYPE_STRING:
-            _clean_text(message, field, value)
-        elif field.type != FieldDescriptor.TYPE_MESSAGE:
-            continue
-        elif (entry := field.message_type) is not None and entry.GetOptions().map_entry:
-            of_messages = entry.fields_by_name["value"].type == FieldDescriptor.TYPE_MESSAGE
-            _clean_map(value, of_messages=of_messages)
-        elif isinstance(field.default_value, list):  # repeated; other ways to tell depend on the release
-            for each in value:
-                clean(each)
-        else:
-            clean(value)
+    fields = _fields_with_text(message.DESCRIPTOR)
+    for name in fields.texts:
+        if not is_safe(text := getattr(message, name)):
+            setattr(message, name, one_line(text))
+    for name, line in fields.lists:
+        if not all(map(is_safe, texts := getattr(message, name))):
+            texts[:] = [line(each) for each in texts]
+    for name in fields.messages:
+        if message.HasField(name):
+            clean(getattr(message, name))
+    for name in fields.repeated:
+        for each in getattr(message, name):
+            clean(each)
+    for name, of_messages in fields.maps:
+        _clean_map(getattr(message, name), of_messages=of_messages)
     return message
 
 
-def _clean_text(message: Any, field: FieldDescriptor, value: Any) -> None:
-    line = spaced_line if field.name in _SPACED else one_line
-    if isinstance(value, str):
-        if not is_safe(value):
-            setattr(message, field.name, line(value))
-    elif not all(map(is_safe, value)):
-        getattr(message, field.name)[:] = [line(each) for each in value]
+@dataclass
+class _Fields:
+    """Names of a message's fields, by how text is found in them; those that have none are left out."""
+
+    texts: list[str] = field(default_factory=list)
+    lists: list[tuple[str, Callable[[str], str]]] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
+    maps: list[tuple[str, bool]] = field(default_factory=list)
+    """Each with whether its values are messages."""
+
+
+@functools.cache
+def _fields_with_text(kind: Descriptor) -> _Fields:
+    """Looked up once for each kind: thousands of messages come in a second."""
+    found = _Fields()
+    for each in kind.fields:
+        repeated = isinstance(each.default_value, list)  # other ways to tell depend on the release
+        if each.type == FieldDescriptor.TYPE_STRING:
+            if repeated:
+                found.lists.append((each.name, spaced_line if each.name in _SPACED else one_line))
+            else:
+                found.texts.append(each.name)
+        elif (inner := each.message_type) is None or not _may_have_text(inner):
+            continue
+        elif inner.GetOptions().map_entry:
+            of_messages = inner.fields_by_name["value"].type == FieldDescriptor.TYPE_MESSAGE
+            found.maps.append((each.name, of_messages))
+        else:
+            (found.repeated if repeated else found.messages).append(each.name)
+    return found
+
+
+def _may_have_text(kind: Descriptor) -> bool:
+    """Whether it is more than figures, as a time is."""
+    return any(each.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE) for each in kind.fields)
 
 
 def _clean_map(entries: Any, *, of_messages: bool) -> None:

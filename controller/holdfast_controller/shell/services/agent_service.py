@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 
 import grpc
@@ -17,6 +17,7 @@ from holdfast._base.proto_values import duration, seconds
 from holdfast._daemon import log
 from holdfast._session import codec, protocol
 from holdfast._session.protocol import Speaker
+from holdfast._session.reports import ExitReport
 from holdfast.errors import InvalidInput, TooMany, Violation, WrongState
 from holdfast.v1 import agent_pb2, agent_pb2_grpc
 from holdfast_controller.core.model.clock import Wall
@@ -27,7 +28,7 @@ from holdfast_controller.core.step.commands import (
     AgentStopping,
     ArchiveReported,
     ChecksReported,
-    ExitReported,
+    ExitsReported,
     HostBeat,
     HostDisconnected,
     HostTurnedAway,
@@ -67,8 +68,6 @@ class Outbox:
     def __init__(self) -> None:
         self._waiting: deque[Outgoing | None] = deque()
         self._filled = asyncio.Event()
-        self.acks_together = False
-        """Whether the agent understands acknowledgements of several exits in one message."""
 
     def put(self, action: Outgoing | None) -> None:
         """Queue a message; None ends the session."""
@@ -84,14 +83,6 @@ class Outbox:
             self._filled.clear()
             await self._filled.wait()
         return self._waiting.popleft()
-
-    def acks_behind(self) -> list[int]:
-        """Take the acknowledgements of exits that are next, as far as the agent understands them in one message."""
-        found: list[int] = []
-        while self.acks_together and self._waiting and isinstance(ack := self._waiting[0], act.AckExit):
-            found.append(ack.sequence)
-            self._waiting.popleft()
-        return found
 
 
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
@@ -135,8 +126,6 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                         break
                     hit("controller.send.before")
                     message = to_agent(action, self._driver)
-                    if isinstance(action, act.AckExit):
-                        message.exit_ack.others.extend(outbox.acks_behind())
                     if isinstance(action, act.Assign):
                         self._vault.give(action.assignment, message.assignment)
                     yield message
@@ -194,9 +183,8 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         """Feed the agent's messages to the driver, until its stream ends."""
         inventories = HeldInventory(self._pacing, host)
         try:
-            async for received in messages:
-                for message in _each_exit(received, outbox):
-                    await self._take(host, session, message, inventories, outbox)
+            async for message in messages:
+                await self._take(host, session, message, inventories, outbox)
         except grpc.RpcError as error:
             log.info("session.failed", host=host, error=str(error))
 
@@ -220,8 +208,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         try:
             said = input_of(host, session, message)
         except InvalidInput as error:
-            # Not acknowledged, so nothing is lost: the agent keeps it for a controller that knows it.
-            log.warning("session.message_invalid", host=host, error=str(error))
+            _note_invalid(host, error)
             return
         beat = isinstance(said, HostBeat)
         if not beat:
@@ -255,9 +242,10 @@ def to_agent(
             return order
         case act.StopOrphan():
             return agent_pb2.SessionResponse(assignment=agent_messages.stop_orphan(action, driver.cluster.epoch))
-        case act.AckExit():
+        case act.AckExits():
             hit("controller.exit_ack.before")
-            return agent_pb2.SessionResponse(exit_ack=agent_pb2.ExitAck(sequence=action.sequence))
+            first, *others = action.sequences
+            return agent_pb2.SessionResponse(exit_ack=agent_pb2.ExitAck(sequence=first, others=others))
         case AckHeartbeat():
             return agent_pb2.SessionResponse(heartbeat_ack=agent_pb2.HeartbeatAck())
         case act.Welcome():
@@ -289,7 +277,9 @@ def input_of(host: str, session: int, message: agent_pb2.SessionRequest) -> Inpu
         case "worker_report":
             return WorkerReported(host, session, codec.worker_report_from_proto(message.worker_report))
         case "exit_report":
-            return ExitReported(host, session, codec.exit_report_from_proto(message.exit_report))
+            return ExitsReported(host, session, (codec.exit_report_from_proto(message.exit_report),))
+        case "exit_reports":
+            return ExitsReported(host, session, tuple(_understood(host, message.exit_reports.reports)))
         case "heartbeat":
             beat = message.heartbeat
             news = agent_messages.inventory(beat.inventory) if beat.HasField("inventory") else None
@@ -328,9 +318,15 @@ async def _first(messages: AsyncIterator[agent_pb2.SessionRequest]) -> agent_pb2
     )
 
 
-def _each_exit(message: agent_pb2.SessionRequest, outbox: Outbox) -> Sequence[agent_pb2.SessionRequest]:
-    """A message; exits that came in one each by itself: each is counted as a message of its host."""
-    if not message.HasField("exit_reports") or not message.exit_reports.reports:
-        return (message,)  # one with no exits in it is counted, too
-    outbox.acks_together = True
-    return [agent_pb2.SessionRequest(exit_report=report) for report in message.exit_reports.reports]
+def _understood(host: str, reports: Iterable[agent_pb2.ExitReport]) -> Iterator[ExitReport]:
+    """Exits that came together, without those that this release doesn't know."""
+    for report in reports:
+        try:
+            yield codec.exit_report_from_proto(report)
+        except InvalidInput as error:
+            _note_invalid(host, error)
+
+
+def _note_invalid(host: str, error: InvalidInput) -> None:
+    """Not acknowledged, so nothing is lost: the agent keeps it for a controller that knows it."""
+    log.warning("session.message_invalid", host=host, error=str(error))

@@ -37,6 +37,7 @@ _KINDS = {
     "agent_stopping": MessageKind.WORKER,
     "check_report": MessageKind.HELLO,
     "exit_report": MessageKind.EXIT,
+    "exit_reports": MessageKind.EXIT,
     "features": MessageKind.PROGRESS,
     "archive": MessageKind.ARCHIVE,
 }
@@ -45,6 +46,13 @@ _KINDS = {
 def kind_of(message: agent_pb2.SessionRequest) -> MessageKind:
     """The kind that a message of a session counts as; an unknown one counts as a report of a worker."""
     return _KINDS.get(message.WhichOneof("message") or "", MessageKind.WORKER)
+
+
+def _messages_in(message: agent_pb2.SessionRequest) -> int:
+    """Messages that it counts as: of exits that come together each is one."""
+    if message.HasField("hello"):
+        return HELLO_MESSAGES
+    return max(len(message.exit_reports.reports), 1)
 
 
 @dataclass
@@ -65,7 +73,7 @@ class HostPacing:
     async def read(self, host: str, message: agent_pb2.SessionRequest) -> None:
         """Return when the host's next message may be handled."""
         now = time.monotonic()
-        wait_s = self._messages.charge(host, HELLO_MESSAGES if message.HasField("hello") else 1, now)
+        wait_s = self._messages.charge(host, _messages_in(message), now)
         if wait_s := max(wait_s, self._bytes.charge(host, message.ByteSize(), now)):
             await asyncio.sleep(wait_s)
 

@@ -69,8 +69,10 @@ def named_in(incoming: Input) -> Iterable[str]:
             return named_in(incoming.command)
         case st.HostConnected():
             return {report.key.job for report in incoming.places}
-        case st.WorkerReported() | st.ExitReported():
+        case st.WorkerReported():
             return (incoming.report.key.job,)
+        case st.ExitsReported():
+            return {report.key.job for report in incoming.reports}
         case _:
             job_id = getattr(incoming, "job_id", "")
             return (job_id,) if job_id else ()

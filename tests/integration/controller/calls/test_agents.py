@@ -10,9 +10,7 @@ from tests.integration.controller.cluster import WITHIN_S, Agent, Controller, jo
 from tests.support.stubs import agent_stub, host_stub, job_stub
 
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2
-from holdfast_controller.core.step.actions import AckExit
 from holdfast_controller.shell.services import agent_service
-from holdfast_controller.shell.services.agent_service import AckHeartbeat, Outbox, Outgoing
 from holdfast_controller.shell.services.host_pacing import HostPacing
 
 
@@ -137,14 +135,16 @@ async def test_exits_in_one_message_are_each_recorded_or_refused_by_itself(
         assert agent.said[0].welcome.takes_exits_together
         name = await submitted(jobs, what)
         await agent.until(lambda a: "RUN" in a.phases(name))
-        reports = [agent_pb2.ExitReport(sequence=n + 1, job_id=name, worker="workerpool0-0") for n in range(4)]
-        for report, rank in zip(reports, (0, 1, 1, 2), strict=True):
+        reports = [agent_pb2.ExitReport(sequence=n + 1, job_id=name, worker="workerpool0-0") for n in range(6)]
+        for report, rank in zip(reports, (0, 1, 1, 0, 2, 7), strict=True):
             report.exit.MergeFrom(
                 job_pb2.Exit(attempt=1, generation=1, rank=rank, reason=job_pb2.EXIT_REASON_COMPLETED)
             )
         reports[1].worker = "w" * 300
+        reports[3].exit.reason = 99  # type: ignore[assignment]
         await agent.exits_together(reports)
-        await agent.until(lambda a: sorted(a.acks()) == [1, 3, 4])
+        await agent.until(lambda a: a.acks())
+        assert agent.acks_together() == [[1, 3, 5]]
         shown = (await jobs.GetJob(job_pb2.GetJobRequest(id=name), timeout=WITHIN_S)).job
     assert sorted(ended.rank for ended in shown.workers[0].exits) == [0, 1, 2]
 
@@ -169,20 +169,6 @@ async def test_messages_without_exits_count_against_their_host_as_any(
         sequence = await agent.exit(name, 0)
         await agent.until(lambda a: a.acks() == [sequence])
     assert (kinds.count("exit_reports"), kinds.count("exit_report")) == (2, 1)
-
-
-async def test_acknowledgements_come_together_once_the_agent_has_shown_that_it_knows_them() -> None:
-    outbox = Outbox()
-    acks = [AckExit("h1", 1, sequence) for sequence in range(4)]
-    waiting: list[Outgoing] = [*acks[:2], AckHeartbeat(), *acks[2:]]
-    for action in waiting:
-        outbox.put(action)
-    assert outbox.acks_behind() == []
-    outbox.acks_together = True
-    assert outbox.acks_behind() == [0, 1]
-    assert outbox.acks_behind() == [], "what is behind another message stays there"
-    assert await outbox.get() == AckHeartbeat()
-    assert outbox.acks_behind() == [2, 3]
 
 
 async def test_what_is_not_understood_is_not_acknowledged_and_harms_nobody(

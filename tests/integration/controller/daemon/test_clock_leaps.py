@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.integration.controller.daemon.test_driver import Running, hello, running, submission
+from tests.integration.controller.daemon.driven import Running, hello, running, submission
 
 from holdfast_controller.core.model.clock import Now, Wall
 from holdfast_controller.shell import driver as driver_module

@@ -4,75 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.controller.daemon.driven import Running, hello, idle, running, submission
 
 from holdfast.errors import NotFound, StoreError, Unavailable
-from holdfast_controller.core.model.cluster import Cluster
-from holdfast_controller.core.model.gang import Gang, Pool, Task
-from holdfast_controller.core.model.hosts.host import Inventory
-from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.step import commands as st
-from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell import driver as driver_module
-from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.store.databases.engine import Deposed
 from holdfast_controller.shell.store.records import Record
-from holdfast_controller.shell.store.store import Store
-
-GANG = Gang((Pool(1, Task(("x",))),))
-
-
-class HeldStore(Store):
-    """A store whose disk can be made to wait, or to fail."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.gate, self.committing = threading.Event(), threading.Event()
-        self.gate.set()
-        self.batches: list[list[str]] = []
-        self.failure: Exception | None = None
-
-    def commit(self, records: Any, kept: Any = (), bookings: Any = ()) -> None:
-        self.committing.set()
-        assert self.gate.wait(20)
-        if self.failure is not None:
-            raise self.failure
-        super().commit(records, kept, bookings)
-        self.batches.append([record.type for record in records])
-
-
-@dataclass
-class Running:
-    driver: Driver
-    store: HeldStore
-    writer: asyncio.Task[None]
-
-
-@asynccontextmanager
-async def running(path: Path) -> AsyncIterator[Running]:
-    store = HeldStore(path)
-    cluster: Cluster = await asyncio.wrap_future(store.call(store.open))
-    driver = Driver(store, cluster, Policies(secret_key=b"k"))
-    driver.start()
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            writer = tasks.create_task(driver.run())
-            try:
-                async with asyncio.timeout(30):
-                    yield Running(driver, store, writer)
-            finally:
-                store.gate.set()
-                writer.cancel()
-    finally:
-        await asyncio.to_thread(store.close)
 
 
 @pytest.fixture
@@ -84,20 +28,6 @@ def path(tmp_path: Path) -> Path:
 async def world(path: Path) -> AsyncIterator[Running]:
     async with running(path) as found:
         yield found
-
-
-def submission(name: str) -> Any:
-    return lambda token: st.JobSubmission(token, "ann", "", name, JobPlan(name, GANG, "{}"))
-
-
-def hello(session: int = 1) -> st.HostConnected:
-    return st.HostConnected("h", session, "10.0.0.1", "boot", "1", Inventory(8, 8 << 30))
-
-
-async def idle() -> None:
-    """Let everything that could run now run."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def test_nothing_is_told_before_it_is_durable(world: Running) -> None:
@@ -273,83 +203,6 @@ async def test_step_that_fails_ends_the_writer_before_anything_of_it_is_committe
     async with running(path) as world:
         assert world.driver.cluster.jobs == {}
         assert world.driver.cluster.sequence == 1
-
-
-async def test_snapshots_lose_nothing_across_restarts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also not what only the tail of the log held when the controller started."""
-    monkeypatch.setattr(driver_module, "SNAPSHOT_EVERY", 7)
-    states: list[Any] = []
-    for round_ in range(6):
-        async with running(path) as world:
-            cluster = world.driver.cluster
-            if states:
-                assert (cluster.sequence, cluster.jobs, cluster.hosts, cluster.queue, cluster.requests) == states[
-                    -1
-                ]
-            world.driver.feed(hello())
-            for number in range(2):
-                await world.driver.ask(submission(f"job-{round_}-{number}"))
-            await world.driver.settled()
-            states.append((cluster.sequence, cluster.jobs, cluster.hosts, cluster.queue, cluster.requests))
-    assert world.store.snapshot_sequence > 7
-
-
-async def test_snapshots_are_taken_under_a_load_that_never_ends(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver_module, "SNAPSHOT_EVERY", 10)
-    async with running(path) as world:
-        world.driver.feed(hello())
-        for number in range(200):
-            world.driver.feed(st.CordonAsked(0, "ann", "h", str(number)))
-            if number % 5 == 0:
-                await asyncio.sleep(0.001)
-        await world.driver.settled()
-        await world.driver.ask(submission("a"))
-        cluster = world.driver.cluster
-    async with running(path) as world:
-        assert 0 < world.store.snapshot_sequence <= cluster.sequence
-        assert (world.driver.cluster.jobs, world.driver.cluster.hosts) == (cluster.jobs, cluster.hosts)
-
-
-async def test_many_changed_jobs_are_written_before_so_many_events(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver_module, "SNAPSHOT_ENTITIES", 5)
-    async with running(path) as world:
-        for number in range(8):
-            await world.driver.ask(submission(f"job-{number}"))
-        await world.driver.settled()
-    async with running(path) as world:
-        assert 0 < world.store.snapshot_sequence <= world.driver.cluster.sequence < driver_module.SNAPSHOT_EVERY
-        assert len(world.driver.cluster.jobs) == 8
-
-
-async def test_after_a_large_snapshot_the_next_one_waits_for_as_many_more_events(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A job is written whole: of a large gang, whose ends are thousands of events, that is most of a relaunch."""
-    monkeypatch.setattr(driver_module, "SNAPSHOT_EVERY", 10)
-    snapshots: list[int] = []
-    async with running(path) as world:
-        write = world.store.snapshot
-
-        def noted(at: int, entities: Any) -> None:
-            write(at, entities)
-            snapshots.append(at)
-
-        monkeypatch.setattr(world.store, "snapshot", noted)
-        large = JobPlan("a", GANG, "{}" + " " * 60 * driver_module.SNAPSHOT_BYTES)
-        await world.driver.ask(lambda token: st.JobSubmission(token, "ann", "", "a", large))
-        world.driver.feed(hello())
-        for number in range(90):
-            world.driver.feed(st.CordonAsked(0, "ann", "h", str(number)))
-            await world.driver.settled()
-    first, second, third, *_ = snapshots
-    assert first < 20 and second > first + 60 and third < second + 20, "only after the large one"
-    async with running(path) as world:
-        assert world.store.snapshot_sequence == snapshots[-1]
-        assert world.driver.cluster.hosts["h"].cordon_reason == "89"
 
 
 def test_record_fields_are_those_of_the_table() -> None:

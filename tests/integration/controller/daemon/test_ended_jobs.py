@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.integration.controller.daemon.test_driver import Running, idle, running, submission
+from tests.integration.controller.daemon.driven import Running, idle, running, submission
 
 from holdfast.errors import NotFound
 from holdfast_controller.core.model import jobs as jobs_module

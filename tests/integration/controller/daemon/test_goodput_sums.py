@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from tests.integration.controller.daemon.test_driver import running
+from tests.integration.controller.daemon.driven import running
 from tests.integration.controller.store.test_host_rows import story as failing_host
 from tests.integration.controller.store.test_ledger_rows import WANTED, story
 

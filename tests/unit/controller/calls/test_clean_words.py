@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
@@ -91,18 +92,23 @@ def test_in_digests_too() -> None:
     assert (words["title"], words["body"]) == ("cluster c: a b", "t HOST_LOST: gone OK: all is well")
 
 
+class KindOfProtobuf5:
+    """A kind of message whose fields can be asked for no more than protobuf 5 knows of them."""
+
+    def __init__(self, kind: Any) -> None:
+        known = "name", "type", "message_type", "default_value"
+        self.fields = [SimpleNamespace(**{each: getattr(field, each) for each in known}) for field in kind.fields]
+
+
 class OfProtobuf5:
-    """A message whose fields can be asked for no more than protobuf 5 knows of them."""
+    """A message of such a kind."""
 
     def __init__(self, message: Message) -> None:
         self._message = message
+        self.DESCRIPTOR = KindOfProtobuf5(message.DESCRIPTOR)
 
-    def ListFields(self) -> list[tuple[SimpleNamespace, object]]:
-        known = "name", "type", "message_type", "default_value"
-        found = self._message.ListFields()
-        return [
-            (SimpleNamespace(**{each: getattr(field, each) for each in known}), value) for field, value in found
-        ]
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._message, name)
 
 
 def test_lists_are_cleaned_with_each_release_of_protobuf_that_is_allowed() -> None:
