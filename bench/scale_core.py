@@ -12,9 +12,10 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import assert_never
 
 from bench.hollow.cluster import HollowCluster
 from bench.hollow.figures import Figures, quantile
@@ -28,7 +29,6 @@ from holdfast._session import codec
 from holdfast._session.assignment import Assignment, Phase
 from holdfast._session.reports import Exit, ExitReason, ExitReport, ReportedState, WorkerId, WorkerReport
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2
-from holdfast_controller.__main__ import look_for_cycles
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.hosts.lease import LeasePolicy
 from holdfast_controller.core.model.job_state import JobState
@@ -58,8 +58,10 @@ class Stage:
     driver: Driver
     answers: deque[tuple[str, bytes]] = field(default_factory=deque)
     sent_bytes: int = 0
-    hosts_s: float = 0.0
-    """CPU that hosts took to write their answers."""
+    running: dict[str, Assignment] = field(default_factory=dict)
+    """By host: the newest order to run."""
+    written: dict[tuple[str, Phase, int], list[bytes]] = field(default_factory=dict)
+    """Answers by host, phase and generation of the order that they are to."""
 
     def join(self, host: str) -> None:
         """A host with eight GPUs says hello."""
@@ -76,20 +78,18 @@ class Stage:
         message = agent_service.to_agent(action, self.driver)
         self.sent_bytes += len(message.SerializeToString())
         if isinstance(action, act.Assign):
-            began = time.thread_time()
-            self._answer(host, action.assignment)
-            self.hosts_s += time.thread_time() - began
+            order = action.assignment
+            if order.phase is Phase.RUN:
+                self.running[host] = order
+            answers = self.written.pop((host, order.phase, order.generation), None) or _answers(order)
+            self.answers.extend((host, answer) for answer in answers)
 
-    def _answer(self, host: str, order: Assignment) -> None:
-        match order.phase:
-            case Phase.PREPARE:
-                if order.generation > 1 and order.launch is not None:
-                    self.answers.append((host, _ended(order.key, order.generation - 1, order.launch.ranks)))
-                self.answers.append((host, _report(order, ReportedState.PREPARED)))
-            case Phase.RUN:
-                self.answers.append((host, _report(order, ReportedState.RUNNING)))
-            case Phase.STOP:
-                self.answers.append((host, _report(order, ReportedState.EMPTY)))
+    def write_ahead(self) -> None:
+        """Have hosts' answers to the next relaunch ready: what hosts take for them is not the controller's."""
+        for host, order in self.running.items():
+            for phase in (Phase.PREPARE, Phase.RUN):
+                following = replace(order, phase=phase, generation=order.generation + 1)
+                self.written[host, phase, following.generation] = _answers(following)
 
     async def until(self, job_id: str, state: JobState, generation: int) -> None:
         """Put the answers in until the job is there, and that is durable."""
@@ -103,6 +103,23 @@ class Stage:
                 )
             await asyncio.sleep(0)
         await self.driver.settled()
+
+
+def _answers(order: Assignment) -> list[bytes]:
+    match order.phase:
+        case Phase.PREPARE:
+            stopped = (
+                [_ended(order.key, order.generation - 1, order.launch.ranks)] if order.launch is not None else []
+            )
+            return [*stopped[: order.generation - 1], _report(order, ReportedState.PREPARED)]
+        case Phase.RUN:
+            return [_report(order, ReportedState.RUNNING)]
+        case Phase.STOP:
+            return [_report(order, ReportedState.EMPTY)]
+        case Phase.FORGET:
+            return []
+        case _:
+            assert_never(order.phase)
 
 
 def _report(order: Assignment, state: ReportedState) -> bytes:
@@ -135,7 +152,6 @@ def _ended(key: WorkerId, generation: int, ranks: range) -> bytes:
 @contextlib.asynccontextmanager
 async def stage(database: Path | Engine) -> AsyncIterator[Stage]:
     """A driver that runs over a new store at ``database``."""
-    look_for_cycles()  # as seldom as the daemon does
     store = Store(database)
     cluster = await asyncio.wrap_future(store.call(store.open))
     # Nobody here says that he lives.
@@ -151,12 +167,14 @@ async def stage(database: Path | Engine) -> AsyncIterator[Stage]:
         await asyncio.to_thread(store.close)
 
 
-def _core_gang(wanted: job_pb2.CustomJob) -> tuple[Gang, str]:
+def core_gang(wanted: job_pb2.CustomJob) -> tuple[Gang, str]:
+    """The gang of a job, as the core has it, and its spec as text."""
     job_file = spec.job_from_proto(wanted)
     return gang_of(job_file.job_spec), "{}"
 
 
-async def _submit(on: Stage, name: str, wanted: tuple[Gang, str]) -> None:
+async def submit(on: Stage, name: str, wanted: tuple[Gang, str]) -> None:
+    """Submit a job under that name."""
     asked, text = wanted
     await on.driver.ask(lambda token: JobSubmission(token, "ann", "", name, JobPlan("bench", asked, text)))
 
@@ -168,15 +186,16 @@ async def relaunch(ranks: int, runs: int, database: Path) -> tuple[list[float], 
     async with stage(database) as on:
         for number in range(workers):
             on.join(f"host-{number}")
-        await _submit(on, "train", _core_gang(gang(workers)))
+        await submit(on, "train", core_gang(gang(workers)))
         await on.until("train", JobState.RUNNING, 1)
         for generation in range(2, 2 + runs):
-            on.sent_bytes, on.hosts_s = 0, 0.0
+            on.write_ahead()
+            on.sent_bytes = 0
             began, began_cpu = time.monotonic(), time.process_time()
             await on.driver.ask(lambda token: RestartAsked(token, "ann", "train"))
             await on.until("train", JobState.RUNNING, generation)
             took.append(time.monotonic() - began)
-            cpu.append(time.process_time() - began_cpu - on.hosts_s)
+            cpu.append(time.process_time() - began_cpu)
         sent = on.sent_bytes / 1e6
     return took, cpu, sent
 
@@ -212,17 +231,17 @@ def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
 
 async def fill(database: Path, jobs: int, running: int) -> None:
     """A store with so many jobs, ``running`` of them on as many hosts, half of the others ended, half waiting."""
-    wanted = _core_gang(gang(1))
+    wanted = core_gang(gang(1))
     ended = (jobs - running) // 2
     async with stage(database) as on:
         for number in range(ended):
-            await _submit(on, f"ended-{number}", wanted)
+            await submit(on, f"ended-{number}", wanted)
             await on.driver.ask(partial(_cancel, job_id=f"ended-{number}"))
         for number in range(running):
             on.join(f"host-{number}")
-            await _submit(on, f"runs-{number}", wanted)
+            await submit(on, f"runs-{number}", wanted)
             await on.until(f"runs-{number}", JobState.RUNNING, 1)
-        await asyncio.gather(*(_submit(on, f"waits-{number}", wanted) for number in range(jobs - running - ended)))
+        await asyncio.gather(*(submit(on, f"waits-{number}", wanted) for number in range(jobs - running - ended)))
 
 
 async def starts(directory: Path, jobs: int, runs: int, figures: Figures) -> None:
@@ -257,11 +276,11 @@ async def starts(directory: Path, jobs: int, runs: int, figures: Figures) -> Non
 
 async def fill_with_ended(database: Path | Engine, events: int) -> None:
     """A store with a log of so many events: of jobs that were submitted, and cancelled while they waited."""
-    wanted = _core_gang(gang(1))
+    wanted = core_gang(gang(1))
     async with stage(database) as on:
         for begin in range(0, events // 2, ENDED_AT_ONCE):
             names = [f"ended-{number}" for number in range(begin, min(begin + ENDED_AT_ONCE, events // 2))]
-            await asyncio.gather(*(_submit(on, name, wanted) for name in names))
+            await asyncio.gather(*(submit(on, name, wanted) for name in names))
             await asyncio.gather(*(on.driver.ask(partial(_cancel, job_id=name)) for name in names))
 
 

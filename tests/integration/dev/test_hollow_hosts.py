@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bench import scale_core, scale_rows
@@ -21,6 +23,8 @@ from bench.support.cluster import await_end, job
 
 from holdfast.client import Client
 from holdfast.v1 import job_pb2
+from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.step.commands import RestartAsked
 
 HOSTS = 20
 RANKS = HOSTS * RANKS_PER_HOST
@@ -130,6 +134,41 @@ async def test_the_controllers_share_of_a_relaunch_and_its_start_are_measured(tm
     await scale_core.starts(tmp_path, 30, 1, figures)
     assert len(figures.rows) == 3
     assert all(float(row[3].replace(",", "")) > 0 for row in figures.rows)
+
+
+async def test_a_relaunch_is_a_step_for_each_message_of_a_host_and_an_event_for_each_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a step for each rank; a gang of 16,384 has eight on each host."""
+    said: list[str] = []
+    told: list[str] = []
+    async with scale_core.stage(tmp_path / "holdfast.db") as on:
+        for number in range(HOSTS):
+            on.join(f"host-{number}")
+        await scale_core.submit(on, "train", scale_core.core_gang(scale_rows.gang(HOSTS)))
+        await on.until("train", JobState.RUNNING, 1)
+        step, perform, first = on.driver.reactor.step, on.driver._perform, on.driver.store.sequence
+
+        def counted_step(what: Any, now: Any) -> Any:
+            said.append(type(what).__name__)
+            return step(what, now)
+
+        def counted(action: Any) -> None:
+            told.append(type(action).__name__)
+            perform(action)
+
+        monkeypatch.setattr(on.driver.reactor, "step", counted_step)
+        monkeypatch.setattr(on.driver, "_perform", counted)
+        await on.driver.ask(lambda token: RestartAsked(token, "ann", "train"))
+        await on.until("train", JobState.RUNNING, 2)
+        events = on.driver.store.sequence - first
+    assert Counter(said) - Counter({"TimePassed": len(said)}) == {
+        "RestartAsked": 1,
+        "ExitsReported": HOSTS,
+        "WorkerReported": 2 * HOSTS,
+    }
+    assert Counter(told) == {"Reply": 1, "Assign": 2 * HOSTS, "AckExits": HOSTS}
+    assert events == RANKS + len(("RestartDecided", "GangLaunched", "GangStarted"))
 
 
 def test_an_end_that_is_recorded_twice_is_found(tmp_path: Path) -> None:

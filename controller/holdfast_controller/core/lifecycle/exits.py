@@ -72,7 +72,7 @@ def _of_worker(step: Step, reported: ExitsReported, key: WorkerId, *, port_taken
         return heard
     if job is None and key.job in step.cluster.purged:
         return heard
-    there = [job is not None and index is not None and _is_there(job, index, host, exit_) for exit_ in exits]
+    there = _are_there(job, index, host, exits) if job is not None and index is not None else [False] * len(exits)
     if not all(there):
         step.do(Note("worker.unknown_exit", (("host", host), ("worker", str(key)))))
     if job is not None and index is not None and any(there):
@@ -88,13 +88,18 @@ def _naming(host: str, exit_: Exit) -> Exit:
     return replace(exit_, message=f"{host}: {exit_.message}")
 
 
-def _is_there(job: Job, index: int, host: str, exit_: Exit) -> bool:
-    if exit_.rank not in job.gang.members[index].ranks:
-        return False
-    if job.is_skipped(exit_.generation):
+def _are_there(job: Job, index: int, host: str, exits: list[Exit]) -> list[bool]:
+    """For each exit, whether its rank was launched on the host."""
+    ranks = job.gang.members[index].ranks
+    launched = {number for number in {exit_.generation for exit_ in exits} if _ran_there(job, index, host, number)}
+    return [exit_.rank in ranks and exit_.generation in launched for exit_ in exits]
+
+
+def _ran_there(job: Job, index: int, host: str, generation: int) -> bool:
+    if job.is_skipped(generation):
         return True  # launched by a controller whose log is lost
-    place = job.place_at(exit_.generation, index)
-    return place is not None and place.host == host and job.was_launched(exit_.generation, index)
+    place = job.place_at(generation, index)
+    return place is not None and place.host == host and job.was_launched(generation, index)
 
 
 def record_exits(

@@ -110,7 +110,9 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
     if isinstance(event, ev.JobPurged):
         return "nothing is left of it"
     assert job is not None
-    match event:
+    match event:  # the most frequent first: the types are tried in turn
+        case ev.RankExited():
+            return f"{_rank(event.worker, event.exit.rank)} {exit_in_words(event.exit)}"
         case ev.JobSubmitted():
             ranks, workers = count(job.gang.rank_count, "rank"), count(len(job.gang.members), "worker")
             return f"submitted by {event.owner}: {ranks} on {workers}"
@@ -138,8 +140,6 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
             return f"generation {event.generation} launched, rank 0 at {where}"
         case ev.GangStarted():
             return f"generation {event.generation} is running"
-        case ev.RankExited():
-            return f"{_rank(event.worker, event.exit.rank)} {exit_in_words(event.exit)}"
         case ev.LateExitFound():
             return f"late exit report for {_rank(event.worker, event.exit.rank)}: {event.exit.message}"
         case ev.RestartDecided():

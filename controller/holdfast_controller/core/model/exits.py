@@ -61,4 +61,6 @@ def raised_by(exit_: Exit) -> str:
 
 def shown_raised(exit_: Exit) -> str:
     """The exception that explains a rank's end; empty where it finished, or was stopped by us and recorded none."""
-    return exit_.raised or ("" if exit_.ok or exit_.reason in OURS else exception(exit_.stderr_tail))
+    if exit_.raised or not exit_.stderr_tail:
+        return exit_.raised
+    return "" if exit_.ok or exit_.reason in OURS else exception(exit_.stderr_tail)

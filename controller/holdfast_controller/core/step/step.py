@@ -81,7 +81,7 @@ class Policies:
         return self.backfill is Backfill.LOAN or gang.strategy is Strategy.SPOT
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One entry of the event log: sequence number, event, the job's state after it, and the event in words."""
 
