@@ -70,12 +70,12 @@ class Stage:
             for n in range(RANKS_PER_HOST)
         ]
         inventory = host_pb2.Inventory(cpu_count=64, memory_bytes=512 * GIB, max_workers=64, gpus=gpus)
-        hello = agent_pb2.Hello(agent_version="1", boot_id="b", inventory=inventory, address="10.1.2.3")
+        hello = agent_pb2.Hello(agent_version="1", boot_id="b", inventory=inventory, address=_address(host))
         self.driver.register(host, SESSION, lambda action: self._send(host, action))
         self.driver.feed(agent_messages.hello(host, SESSION, hello))
 
     def _send(self, host: str, action: act.ToHost) -> None:
-        message = agent_service.to_agent(action, self.driver)
+        message = agent_service.to_agent(action, self.driver, packed=True)
         self.sent_bytes += len(message.SerializeToString())
         if isinstance(action, act.Assign):
             order = action.assignment
@@ -105,6 +105,11 @@ class Stage:
         await self.driver.settled()
 
 
+def _address(host: str) -> str:
+    number = int(host.rpartition("-")[2])
+    return f"10.{number >> 8}.{number & 255}.7"
+
+
 def _answers(order: Assignment) -> list[bytes]:
     match order.phase:
         case Phase.PREPARE:
@@ -130,7 +135,7 @@ def _report(order: Assignment, state: ReportedState) -> bytes:
         attempt=order.attempt,
         generation=order.generation,
         state=state,
-        port=20_000 + index % 10_000,
+        port=20_000 + index * 7919 % 10_000,
         master_port=31_000 if first == 0 else 0,
         shim_pid=1000,
         pids=tuple((rank, 2000 + rank) for rank in launch.ranks)

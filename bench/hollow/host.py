@@ -230,6 +230,7 @@ class HollowHost:
             address="127.0.0.1",
             epoch=epoch,
             workers=[codec.worker_report_to_proto(report) for report in reports],
+            unpacks_pools=True,
         )
 
     # --- ranks ------------------------------------------------------------------------------------------------

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import enum
 import json
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
+
+from google.protobuf.message import DecodeError
 
 from holdfast._base.job_file.choices import NumaBinding
 from holdfast._base.proto_values import duration, seconds, timestamp
@@ -69,6 +72,10 @@ _PHASES = _Enum(Phase, agent_pb2.AssignmentPhase, "ASSIGNMENT_PHASE_", "phase", 
 _BINDINGS = _Enum(NumaBinding, spec_pb2.NumaBinding, "NUMA_BINDING_", "numa_binding", "agent")
 KNOWN_GENERATIONS = 64
 """Rendezvous that are kept encoded."""
+PACKED_FROM = 64
+"""Workers whose addresses are worth packing: they take 1 kB of each order, and those of all grow with the square."""
+UNPACKED_MOST = 4 << 20
+"""Bytes of packed addresses: as many as a message may have."""
 
 
 _EXIT = Alike(Exit, job_pb2.Exit)
@@ -164,8 +171,13 @@ def worker_report_from_proto(message: agent_pb2.WorkerReport) -> WorkerReport:
     )
 
 
-def assignment_to_proto(assignment: Assignment, into: agent_pb2.Assignment | None = None) -> agent_pb2.Assignment:
-    """A worker's desired state, for its agent; written ``into`` a message. The values of secrets are not in it."""
+def assignment_to_proto(
+    assignment: Assignment, into: agent_pb2.Assignment | None = None, *, packed: bool = False
+) -> agent_pb2.Assignment:
+    """A worker's desired state, for its agent; written ``into`` a message. The values of secrets are not in it.
+
+    ``packed``: the agent understands addresses of a large gang in fewer bytes.
+    """
     message = agent_pb2.Assignment(
         **_ASSIGNMENT.encode(assignment),
         job_id=assignment.key.job,
@@ -183,12 +195,15 @@ def assignment_to_proto(assignment: Assignment, into: agent_pb2.Assignment | Non
         message = into
     if assignment.launch is not None and assignment.launch.rendezvous is not None:
         # Last, in its place: a message that is made around another one copies it, and this has every worker's address.
-        message.launch.rendezvous.CopyFrom(_rendezvous_to_proto(assignment.launch.rendezvous))
+        message.launch.rendezvous.CopyFrom(_rendezvous_to_proto(assignment.launch.rendezvous, packed=packed))
     return message
 
 
 def assignment_from_proto(message: agent_pb2.Assignment) -> Assignment:
-    """The same again. Raises ``InvalidInput`` for an unknown phase; an unknown reason to stop is STOPPED."""
+    """The same again; an unknown reason to stop is STOPPED.
+
+    Raises ``InvalidInput`` for an unknown phase, and for addresses that can't be unpacked.
+    """
     return Assignment(
         **_ASSIGNMENT.decode(message),
         key=WorkerId(message.job_id, message.worker),
@@ -261,28 +276,44 @@ def _task_from_proto(launch: agent_pb2.Launch) -> Task:
     )
 
 
-_newest: OrderedDict[int, tuple[Rendezvous, agent_pb2.Rendezvous]] = OrderedDict()
+_newest: OrderedDict[tuple[int, bool], tuple[Rendezvous, agent_pb2.Rendezvous]] = OrderedDict()
 
 
-def _rendezvous_to_proto(rendezvous: Rendezvous) -> agent_pb2.Rendezvous:
+def _rendezvous_to_proto(rendezvous: Rendezvous, *, packed: bool) -> agent_pb2.Rendezvous:
     """Encode the rendezvous of a generation once: all its workers are sent it at about the same time."""
-    known = _newest.get(id(rendezvous))
+    packed = packed and sum(map(len, rendezvous.pools)) >= PACKED_FROM
+    known = _newest.get((id(rendezvous), packed))
     if known is None or known[0] is not rendezvous:
+        pools = [agent_pb2.PoolAddresses(addresses=addresses) for addresses in rendezvous.pools]
+        whole = agent_pb2.Rendezvous(pools=pools)
         message = agent_pb2.Rendezvous(
             master_address=rendezvous.master_address,
             master_port=rendezvous.master_port,
             secret=rendezvous.secret,
-            pools=[agent_pb2.PoolAddresses(addresses=addresses) for addresses in rendezvous.pools],
+            pools=() if packed else pools,
+            packed_pools=zlib.compress(whole.SerializeToString()) if packed else b"",
         )
-        known = _newest[id(rendezvous)] = rendezvous, message
+        known = _newest[id(rendezvous), packed] = rendezvous, message
         if len(_newest) > KNOWN_GENERATIONS:
             _newest.popitem(last=False)
     return known[1]
 
 
 def _rendezvous_from_proto(message: agent_pb2.Rendezvous) -> Rendezvous:
-    pools = tuple(tuple(pool.addresses) for pool in message.pools)
+    found = _unpacked(message.packed_pools) if message.packed_pools else message.pools
+    pools = tuple(tuple(pool.addresses) for pool in found)
     return Rendezvous(message.master_address, message.master_port, message.secret, pools)
+
+
+def _unpacked(packed: bytes) -> Iterable[agent_pb2.PoolAddresses]:
+    try:
+        unpacking = zlib.decompressobj()
+        whole = unpacking.decompress(packed, UNPACKED_MOST)
+        if not unpacking.eof:
+            raise ValueError(f"they are longer than {UNPACKED_MOST} bytes, or cut off")
+        return agent_pb2.Rendezvous.FromString(whole).pools
+    except (zlib.error, DecodeError, ValueError) as error:
+        raise InvalidInput([Violation("packed_pools", str(error), "upgrade the agent first")]) from error
 
 
 def output_uri_in(spec_json: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -136,6 +137,7 @@ UNSENT = {
     "Rank.local_rank",  # likewise
     "Launch.secrets",  # their values, which the controller's vault adds
     "SecretEnvVar.file",  # of a secret that is the controller's
+    "Rendezvous.packed_pools",  # instead of its pools
 }
 
 
@@ -255,6 +257,42 @@ def test_an_assignment_is_the_same_within_the_message_that_is_sent() -> None:
     codec.assignment_to_proto(ASSIGNMENT, sent.assignment)
     assert sent == agent_pb2.SessionResponse(assignment=codec.assignment_to_proto(ASSIGNMENT))
     assert sent.assignment.launch.rendezvous.pools
+
+
+def order_of_a_large_gang(workers: int = 2048) -> Assignment:
+    """Hosts and ports as a site has them: no two are alike."""
+    addresses = tuple(f"10.{n >> 8}.{n & 255}.7:{20_000 + n * 7919 % 10_000}" for n in range(workers))
+    rendezvous = Rendezvous("10.0.0.7", 31_000, "s3cret", (addresses[:1], addresses[1:]))
+    return dataclasses.replace(ASSIGNMENT, launch=dataclasses.replace(LAUNCH, rendezvous=rendezvous))
+
+
+def test_addresses_of_a_large_gang_are_packed_for_agents_that_unpack_them() -> None:
+    order = order_of_a_large_gang()
+    packed, plain = (codec.assignment_to_proto(order, packed=each) for each in (True, False))
+    assert codec.assignment_from_proto(packed) == codec.assignment_from_proto(plain) == order
+    assert 3 * packed.ByteSize() < plain.ByteSize()
+    assert not plain.launch.rendezvous.packed_pools, "an agent of an earlier release would find none"
+
+
+def test_addresses_of_a_small_gang_stay_as_they_are() -> None:
+    order = order_of_a_large_gang(codec.PACKED_FROM - 1)
+    assert codec.assignment_to_proto(order, packed=True) == codec.assignment_to_proto(order)
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"no zlib",
+        zlib.compress(b"\xff no rendezvous"),
+        zlib.compress(bytes(codec.UNPACKED_MOST + 1)),
+        zlib.compress(b"x" * 100)[:-6],
+    ],
+)
+def test_addresses_that_cannot_be_unpacked_are_refused(packed: bytes) -> None:
+    message = codec.assignment_to_proto(ASSIGNMENT)
+    message.launch.rendezvous.packed_pools = packed
+    with pytest.raises(InvalidInput, match="packed_pools"):
+        codec.assignment_from_proto(message)
 
 
 def test_hosts_are_not_told_whose_a_secret_is() -> None:

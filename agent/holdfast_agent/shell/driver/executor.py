@@ -198,6 +198,7 @@ class Performer:
             labels=self._means.labels,
             protocol=protocol.PROTOCOL,
             shim_protocol=SHIM_PROTOCOL,
+            unpacks_pools=True,
         )
 
     def _prepare(self, action: act.Prepare) -> None:

@@ -125,7 +125,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                     if isinstance(action, act.CloseSession):
                         break
                     hit("controller.send.before")
-                    message = to_agent(action, self._driver)
+                    message = to_agent(action, self._driver, packed=hello.unpacks_pools)
                     if isinstance(action, act.Assign):
                         self._vault.give(action.assignment, message.assignment)
                     yield message
@@ -228,17 +228,17 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                 yield order
 
 
-def to_agent(
-    action: Outgoing,
-    driver: Driver,
-) -> agent_pb2.SessionResponse:
-    """An action of the core as a message to its host. ``CloseSession`` is the end of the stream instead."""
+def to_agent(action: Outgoing, driver: Driver, *, packed: bool = False) -> agent_pb2.SessionResponse:
+    """An action of the core as a message to its host. ``CloseSession`` is the end of the stream instead.
+
+    ``packed``: the host's agent understands addresses of a large gang in fewer bytes.
+    """
     leases: LeasePolicy = driver.reactor.policies.leases
     match action:
         case act.Assign():
             hit("controller.assignment.before")
             order = agent_pb2.SessionResponse()
-            codec.assignment_to_proto(action.assignment, order.assignment)
+            codec.assignment_to_proto(action.assignment, order.assignment, packed=packed)
             return order
         case act.StopOrphan():
             return agent_pb2.SessionResponse(assignment=agent_messages.stop_orphan(action, driver.cluster.epoch))

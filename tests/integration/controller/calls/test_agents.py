@@ -9,6 +9,7 @@ import pytest
 from tests.integration.controller.cluster import WITHIN_S, Agent, Controller, job, refusal
 from tests.support.stubs import agent_stub, host_stub, job_stub
 
+from holdfast._session import codec
 from holdfast.v1 import agent_pb2, host_pb2, job_pb2
 from holdfast_controller.shell.services import agent_service
 from holdfast_controller.shell.services.host_pacing import HostPacing
@@ -147,6 +148,26 @@ async def test_exits_in_one_message_are_each_recorded_or_refused_by_itself(
         assert agent.acks_together() == [[1, 3, 5]]
         shown = (await jobs.GetJob(job_pb2.GetJobRequest(id=name), timeout=WITHIN_S)).job
     assert sorted(ended.rank for ended in shown.workers[0].exits) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("unpacks", [True, False])
+async def test_addresses_are_packed_for_agents_that_unpack_them_alone(
+    controller: Controller, jobs: Any, monkeypatch: pytest.MonkeyPatch, *, unpacks: bool
+) -> None:
+    """Those of an earlier release don't say so, and would find no address."""
+    monkeypatch.setattr(codec, "PACKED_FROM", 2)
+    what = job()
+    what.job_spec.worker_pool_specs.append(what.job_spec.worker_pool_specs[0])
+    async with controller.agent(unpacks_pools=unpacks) as agent:
+        await agent.until(welcomed)
+        name = await submitted(jobs, what)
+        await agent.until(lambda a: a.phases(name).count("RUN") == 2)
+        order = agent.newest_order(name, "workerpool1-0")
+    assert order is not None and order.launch.rendezvous.master_port == 20002
+    assert bool(order.launch.rendezvous.packed_pools) == unpacks
+    known = codec.assignment_from_proto(order).launch
+    assert known is not None and known.rendezvous is not None
+    assert known.rendezvous.pools == (("127.0.0.1:20001",), ("127.0.0.1:20001",))
 
 
 async def test_messages_without_exits_count_against_their_host_as_any(
