@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -21,9 +20,8 @@ from holdfast_controller.shell.store.store import Store
 def _unconfirmed() -> AbstractContextManager[Any]:
     sound = Driver.when_confirmed
 
-    def when_confirmed(self: Driver, then: Callable[[], None]) -> None:
-        beat = isinstance(getattr(then, "__self__", None), asyncio.Event)  # those go on, as fast as they may
-        sound(self, then) if beat else then()
+    def when_confirmed(self: Driver, then: Callable[[], None], *, drops: bool = True) -> None:
+        then() if drops else sound(self, then, drops=False)  # the signs of life go on, as fast as they may
 
     return patch.object(Driver, "when_confirmed", when_confirmed)
 
