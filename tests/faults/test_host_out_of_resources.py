@@ -100,7 +100,7 @@ async def test_without_processes(agent: Agent, controller: Controller, pids: Pat
     # A warm shim is there, so it is the rank that can't be started.
     await launch(controller, SLEEP, worker="workerpool0-1", first_rank=1)
     failed = await controller.exit(1)
-    assert failed.exit.reason == job_pb2.EXIT_REASON_CANNOT_START
+    assert failed.exit.reason == job_pb2.EXIT_REASON_NOT_STARTED
     assert "cannot fork" in failed.exit.message
     (agent.root / "go").touch()
     assert (await controller.exit()).exit.exit_code == 9

@@ -153,7 +153,7 @@ class AsyncClient:
             now=time.time(),
             name=name,
             since=since_of(since, "The call of jobs"),
-            label=labels_of(labels, "The call of jobs").items(),
+            label=labels_of(labels, "The call of jobs"),
             state=states,
             owner=owner,
             active=active,

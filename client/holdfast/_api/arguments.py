@@ -99,10 +99,10 @@ def since_of(value: Duration | datetime.datetime | None, what: str) -> float | d
         raise wrong("since", f"{value!r:.80} is before or after all times there are", what=what) from error
 
 
-def labels_of(value: Mapping[str, str] | None, what: str) -> dict[str, str]:
+def labels_of(value: Mapping[str, str] | None, what: str) -> tuple[tuple[str, str], ...]:
     """Labels that are looked for. Raises ``InvalidInput``."""
     try:
-        return {} if value is None else _READERS["labels"]("labels", value)
+        return () if value is None else _READERS["labels"]("labels", value)
     except InvalidInput as error:
         raise InvalidInput(error.violations, what=what) from None
 

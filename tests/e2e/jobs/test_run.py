@@ -295,6 +295,7 @@ def test_signal_and_core_are_in_show_and_stream_within_a_second(
         "endTime": shown["endTime"],
         "lateExit": None,
         "raised": None,
+        "hostFault": False,
     }
     printed = json.loads(cluster.holdfast("job", "show", job_id, "-o", "json").stdout)
     assert printed["workers"][0]["exits"] == [shown]

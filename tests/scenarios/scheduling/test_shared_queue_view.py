@@ -126,7 +126,9 @@ def test_other_policies_are_seen_at_once(world: World) -> None:
 def test_the_page_of_a_job_that_does_not_wait_looks_at_no_queue(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committed_views, "job_to_proto", lambda cluster, job, *_, **__: job_pb2.CustomJob(id=job.id))
+    monkeypatch.setattr(
+        committed_views, "job_to_proto", lambda cluster, job, *_, **__: job_pb2.CustomJob(id=job.id)
+    )
     asked: list[object] = []
 
     def queue_view(at: Now, *, projected: bool) -> QueueView:

@@ -78,8 +78,8 @@ async def test_after_a_large_snapshot_the_next_one_waits_for_as_many_more_events
     async with running(path) as world:
         write = world.store.snapshot
 
-        def noted(at: int, entities: Any) -> None:
-            write(at, entities)
+        def noted(at: int, entities: Any, heads: Any) -> None:
+            write(at, entities, heads)
             snapshots.append(at)
 
         monkeypatch.setattr(world.store, "snapshot", noted)
