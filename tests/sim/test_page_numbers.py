@@ -194,4 +194,4 @@ def test_each_change_of_a_host_is_noted(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(controller, "check_sanity", look)
     for seed in range(10):
         world_amid(seed)
-    assert len({count for _, count, _ in known.values()}) > 10
+    assert max(count for _, count, _ in known.values()) > 10

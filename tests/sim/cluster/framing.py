@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast._session.reports import WorkerReport
+from holdfast._session.reports import ExitReport, WorkerReport
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast_agent.core.worker import actions as agent_act
 from holdfast_controller.core.model.hosts.host import Inventory
@@ -48,10 +48,17 @@ class Welcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
-    """Of an exit."""
+class Exits:
+    """Exits of a moment."""
 
-    sequence: int
+    reports: tuple[ExitReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Of the exits of a message."""
+
+    sequences: tuple[int, ...]
 
 
 LEVELS = ("rack",)
@@ -73,8 +80,8 @@ def from_agent(host: str, session: int, message: Any) -> st.Input:
     match message:
         case agent_act.SendReport(report):
             return st.WorkerReported(host, session, report)
-        case agent_act.SendExit(report):
-            return st.ExitsReported(host, session, (report,))
+        case Exits(reports):
+            return st.ExitsReported(host, session, reports)
         case Vector(job_id, generation, sent_s, features):
             return st.FeaturesReported(host, session, job_id, generation, sent_s, features)
         case _:
@@ -90,4 +97,4 @@ def to_agent(action: act.Welcome | act.Assign | act.AckExits, epoch: int, leases
         case act.Assign():
             return action.assignment
         case act.AckExits():
-            return Ack(*action.sequences)
+            return Ack(action.sequences)

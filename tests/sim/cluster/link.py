@@ -9,7 +9,7 @@ from tests.sim.cluster import framing, hangs
 from tests.sim.cluster.network import End, Stream
 
 from holdfast._session.assignment import Assignment
-from holdfast._session.reports import ReportedState, WorkerReport
+from holdfast._session.reports import ExitReport, ReportedState, WorkerReport
 from holdfast_agent.core.worker import actions as act
 from holdfast_agent.core.worker import events as ev
 
@@ -33,6 +33,7 @@ class Link:
         self._heard = 0.0
         self._dialled = 0.0
         self._refused = False
+        self._exits: list[ExitReport] = []
 
     def dial(self) -> None:
         """Try to reach whoever is the controller now."""
@@ -42,6 +43,7 @@ class Link:
             self._again()
             return
         stream = self.stream = Stream(world, host)
+        self._exits = []
         world.network.streams.append(stream)
         stream.agent = End(self.agent.life, self._receive, lambda: self._over(stream), self.agent.host.crash_agent)
         controller.accept(stream)
@@ -68,7 +70,19 @@ class Link:
             return
         if isinstance(message, act.SendReport) and message.report.state is ReportedState.PREPARED:
             self.agent.host.world.oracles.on_prepared(self.agent.host, message.report)
+        if isinstance(message, act.SendExit):
+            if not self._exits:
+                self.agent.later(0.0, self._send_exits)
+            self._exits.append(message.report)
+            return
+        self._send_exits()
         self.stream.to_controller(message)
+
+    def _send_exits(self) -> None:
+        """What gathered while the agent was at work goes in one message, before all that follows it."""
+        exits, self._exits = tuple(self._exits), []
+        if exits and self.open and self.stream is not None:
+            self.stream.to_controller(framing.Exits(exits))
 
     def refuse(self) -> None:
         """The reactor doesn't want this controller."""
@@ -102,8 +116,9 @@ class Link:
             case framing.BEAT_ACK:
                 if self._beats:
                     self.agent.feed(ev.ControllerHeard(self._beats.popleft()))
-            case framing.Ack(sequence):
-                self.agent.feed(ev.ExitAcked(sequence))
+            case framing.Ack(sequences):
+                for sequence in sequences:
+                    self.agent.feed(ev.ExitAcked(sequence))
             case Assignment():
                 self.agent.feed(ev.Assigned(message))
 
@@ -115,6 +130,7 @@ class Link:
             self._give_up(stream)
             return
         self._beats.append(clock.mono())
+        self._send_exits()
         stream.to_controller(framing.BEAT)
         for vector in hangs.vectors(self.agent):
             stream.to_controller(vector)
