@@ -218,7 +218,7 @@ WHAT = {
     Cause.HOST_LOST: "the host rebooted, was lost or was fenced",
     Cause.CUT_OFF: "its shim stopped it: no contact with the controller, nor with all of its peers, for its lease",
     Cause.HARDWARE_FAULT: "any exit beside a GPU that is lost or needs a reset (Xid table)",
-    Cause.HOST_UNFIT: "the host failed the checks before the start, or the start itself for a file server that is gone",
+    Cause.HOST_UNFIT: "the host failed its checks before the start; or the start, for want of a file server: not ‡",
     Cause.PORT_TAKEN: "a port was taken at the last moment",
     Cause.INTERNAL: "a shim died, or a start never happened, such as for want of a process",
 }

@@ -235,18 +235,11 @@ class World(CheckedCore):
         how: str | int = 0,
         generation: int | None = None,
         *,
-        host: str = "",
-        port_taken: bool = False,
-        end_time: float | None = None,
         session: int | None = None,
-        message: str = "",
-        said: tuple[str, ...] = (),
-        host_fault: bool = False,
+        **about: Any,
     ) -> list[str]:
-        """An exit report: ``how`` is a code, or a reason without one, or ``SIGNALED:11``; ``end_time``: our clock's."""
-        about: dict[str, Any] = {"end_time": end_time, "message": message, "said": said, "port_taken": port_taken}
-        about["host_fault"] = host_fault
-        at, report = self.ended(job, rank, how, generation, host=host, **about)
+        """An exit in a message of its own; see ``ended``."""
+        at, report = self.ended(job, rank, how, generation, **about)
         return self.step(st.ExitsReported(at, session or self.sessions[at], (report,)))
 
     def exits(self, *told: tuple[str, ExitReport]) -> list[str]:
@@ -268,7 +261,10 @@ class World(CheckedCore):
         said: tuple[str, ...] = (),
         host_fault: bool = False,
     ) -> tuple[str, ExitReport]:
-        """The host of an exit, and its report; see ``exit``."""
+        """The host of an exit, and its report.
+
+        ``how`` is a code, or a reason without one, or ``SIGNALED:11``; ``end_time``: our clock's.
+        """
         known = self.cluster.jobs[job]
         member = next(m for m in known.gang.members if rank in m.ranks)
         at = host or known.places[member.index].host

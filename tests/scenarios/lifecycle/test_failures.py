@@ -187,7 +187,7 @@ def test_rank_of_a_restart_that_a_dead_file_server_keeps_from_its_start_goes_els
     world.launch("a")
     told = world.exit("a", 1, "CANNOT_START", host_fault=True)
     assert "a ending FAILED" not in told
-    assert world.cluster.hosts["host-1"].cordoned
+    assert not world.cluster.hosts["host-1"].cordoned, "it may be a mount of this job alone"
     world.empty("a")
     assert [place.host for place in world.cluster.jobs["a"].places] == ["host-0", "host-2"]
 

@@ -29,7 +29,7 @@ def problem(
 ) -> str:
     """Why the job's program can't run here; empty where it can. May block on a dead file server.
 
-    Raises ``OSError`` where that is the host's fault.
+    Raises ``OSError`` where the host can't find out.
     """
     launch = assignment.launch
     if launch is None:
@@ -43,8 +43,9 @@ def problem(
     try:
         with files_as(facts.user):
             return _program_problem(assignment, launch, facts, code)
-    except PermissionError:
-        # Somewhere on the way the worker's account may not look. The shim will tell.
+    except OSError:
+        # Somewhere on the way the worker's account may not look, or a file server is gone: perhaps one that only this
+        # job uses, for which the host is not to be cordoned. The shim will tell.
         return ""
 
 

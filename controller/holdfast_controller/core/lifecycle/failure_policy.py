@@ -273,7 +273,8 @@ def decide(
         return _retry_or_fail(job, cause, failure, spent, allowed=rule.then_retry or once or retries.unconditional)
     again = failure.host and job.budgets.suspected.get(failure.host, 0) >= 1
     if rule.way is Way.REPLACE or again:
-        return Replace(cause, failure, cordon=rule.cordon)
+        # What keeps a rank from its start lies on the job's own paths: a mount that others may not use.
+        return Replace(cause, failure, cordon=rule.cordon and not exit_.host_fault)
     return Restart(cause, failure, charged=member.index if rule.budget is Budget.WORKER else None)
 
 

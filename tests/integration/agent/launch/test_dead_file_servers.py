@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -48,19 +49,27 @@ def server(tmp_path: Path) -> Iterator[DeadFileServer]:
         yield server
 
 
-async def test_a_file_server_that_is_gone_is_the_hosts_fault(
+async def test_a_file_server_that_is_gone_is_the_hosts_fault_and_told_by_the_start(
     agent: Agent, controller: Controller, server: DeadFileServer
 ) -> None:
+    """Not by the preparation, for which a host is cordoned: it may be a mount that only this job uses."""
     server.leave()
     await controller.connected()
-    await controller.assign(assignment("PREPARE", TRUE, cwd=str(server.folder / "run")))
-    report = await controller.state("CANNOT_PREPARE")
-    assert report.host_fault
-    assert report.message == f"{HOST}: {server.folder}/run: Transport endpoint is not connected."
-    await controller.assign(assignment("PREPARE", [str(server.folder / "train")], generation=2))
-    report = await controller.state("CANNOT_PREPARE", generation=2)
-    assert report.host_fault
-    assert report.message == f"{HOST}: {server.folder}/train: Transport endpoint is not connected."
+    ways: list[tuple[Any, str]] = [
+        (partial(assignment, command=TRUE, cwd=f"{server.folder}/run"), f"cannot change to {server.folder}/run: T"),
+        (partial(assignment, command=[f"{server.folder}/train"]), f"{server.folder}/train: t"),
+        (partial(order, file=server.folder / "key", value=b"v"), "cannot read the secret FROM_FILE: "),
+    ]
+    for generation, (made, words) in enumerate(ways, 1):
+        await controller.assign(made("PREPARE", generation=generation))
+        prepared = await controller.state("PREPARED", generation=generation)
+        await controller.assign(made("RUN", generation=generation, prepared=prepared))
+        ended = (await controller.exit(generation=generation)).exit
+        assert job_pb2.ExitReason.Name(ended.reason) == "EXIT_REASON_CANNOT_START"
+        assert ended.message.startswith(f"{HOST}: {words}")
+        assert ended.message.lower().endswith("ransport endpoint is not connected")
+        assert ended.host_fault
+        await controller.state("EMPTY", generation=generation)
 
 
 async def test_a_rank_whose_directory_is_gone_since_the_checks_is_the_hosts_fault(
@@ -111,13 +120,6 @@ async def test_one_that_does_not_answer_for_a_secret_is_the_hosts_fault(
     found = await prepared(order("PREPARE", server.folder / "key"), tmp_path)
     assert found.host_fault
     assert found.message == "host-0: reading secret files takes longer than 0.2 s; a file server may hang."
-
-
-async def test_one_that_is_gone_for_a_secret_is_the_hosts_fault(server: DeadFileServer, tmp_path: Path) -> None:
-    server.leave()
-    found = await prepared(order("PREPARE", server.folder / "key"), tmp_path)
-    assert found.host_fault
-    assert found.message == f"host-0: {server.folder}/key: Transport endpoint is not connected."
 
 
 async def test_a_look_at_secrets_that_cannot_begin_is_the_hosts_fault(
