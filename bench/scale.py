@@ -21,7 +21,7 @@ from bench.scale_rows import Site
 from bench.support.cluster import work_directory
 from bench.support.report import framed, progress
 
-from holdfast_controller.__main__ import look_for_cycles
+from holdfast_controller.shell.main.cycles import look_at_what_is_new
 
 Row = Callable[[Site], Awaitable[None]]
 
@@ -57,7 +57,7 @@ async def measure(options: argparse.Namespace, directory: Path, figures: Figures
                 await row(Site(cluster, client, figures))
                 progress(f"{name}: {'; '.join(figures.rows[-1][:4])}")
         scale_rows.recorded_once(cluster.database)
-    look_for_cycles()  # as seldom as the daemon does
+    look_at_what_is_new()  # as seldom as the daemon does
     if "relaunch" in wanted:
         await scale_core.relaunches(directory, options.runs, figures)
     if "start" in wanted:

@@ -24,7 +24,6 @@ from bench.fleet.traces import Request
 from bench.support.report import framed, progress
 
 from holdfast._session.reports import ReportedState, WorkerId, WorkerReport
-from holdfast_controller.__main__ import look_for_cycles
 from holdfast_controller.core import events as ev
 from holdfast_controller.core import reactor
 from holdfast_controller.core.model.accounts.quota import Quota
@@ -40,6 +39,7 @@ from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.reservation_commands import ReservationAsked
 from holdfast_controller.core.step.share_commands import ShareAsked
 from holdfast_controller.core.step.step import Policies, Step
+from holdfast_controller.shell.main.cycles import look_at_what_is_new
 
 GIB = 1 << 30
 SIZES = (1, 1, 1, 1, 2, 2, 4, 4, 8, 8, 16, 24, 32, 48, 64, 96, 128, 256)
@@ -138,7 +138,7 @@ def measure(backfill: Backfill, asked: argparse.Namespace) -> str:
     """One row of the table."""
     queue = Queue(backfill, asked)
     gc.collect()
-    look_for_cycles()
+    look_at_what_is_new()
     with queue.timed():
         for _ in range(asked.ends):
             queue.end_one()

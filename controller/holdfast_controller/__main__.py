@@ -17,10 +17,6 @@ from holdfast._daemon import limits, log, log_file
 from holdfast._daemon.instance_lock import only_one
 from holdfast.errors import HoldfastError, MissingPackages
 
-GC_THRESHOLDS = (20_000, 20, 20)
-"""Python's own (700, 10, 10) took about a tenth of a busy controller's CPU."""
-
-
 COMMANDS = {
     "init": "holdfast_controller.shell.main.init",
     "admin": "holdfast_controller.shell.main.admin",
@@ -81,7 +77,14 @@ def _run(settings_file: Path) -> int:
         limits.check("holdfast-controller")
         # Only now: they import what an installation of the client alone lacks, and what needs threads.
         from holdfast_controller.shell.base.config import ControllerConfig
+        from holdfast_controller.shell.main.cycles import Cycles
         from holdfast_controller.shell.main.server import serve
+
+        cycles = Cycles()
+
+        def ready(_: int) -> None:
+            log_file.ready()
+            cycles.begin()
 
         settings = config.load(ControllerConfig, settings_file)
         log.configure(settings.log_level, log_file.handler(settings.log_file, settings.log_file_mb))
@@ -90,24 +93,12 @@ def _run(settings_file: Path) -> int:
             only_one(settings.state_dir, "controller"),
             asyncio.Runner(loop_factory=_loop_factory()) as runner,
         ):
-            runner.run(serve(settings, on_ready=_on_ready, file=settings_file, on_stand_by=look_for_cycles))
+            runner.run(serve(settings, on_ready=ready, file=settings_file, on_stand_by=cycles.begin))
     except* HoldfastError as group:
         for error in group.exceptions:
             log_file.complain(f"holdfast-controller: {error}")
             status = max(status, getattr(error, "exit_status", 1))
     return status
-
-
-def _on_ready(_: int) -> None:
-    log_file.ready()
-    look_for_cycles()
-
-
-def look_for_cycles() -> None:
-    """From now on, though seldom: what a call makes dies with its last reference. What is loaded is left alone."""
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.enable()
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from holdfast._daemon.sd_notify import Supervisor
-from holdfast_controller.__main__ import look_for_cycles
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.main import http_listeners
+from holdfast_controller.shell.main.cycles import Cycles
 from holdfast_controller.shell.main.standby import Standby
 from holdfast_controller.shell.rest import listener
 from holdfast_controller.shell.web import page_listener
@@ -75,9 +75,11 @@ async def test_one_that_waits_for_months_looks_for_cycles_meanwhile() -> None:
     )
     calls: list[bool] = []
 
+    cycles = Cycles()
+
     def first() -> None:
         calls.append(gc.isenabled())
-        look_for_cycles()
+        cycles.begin()
 
     opening: Future[Cluster] = Future()
     store: Any = SimpleNamespace(open=None, call=lambda _: opening, give_up=lambda: None)
