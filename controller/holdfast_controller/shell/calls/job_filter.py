@@ -36,8 +36,8 @@ _JOINT = re.compile(r"\s(AND|OR)\s+")
 _NOT = re.compile(r"NOT(?:\s+|(?=\())|-(?=[A-Za-z(])")
 _QUOTED_KEY = re.compile(rf"labels?\.(?:{_QUOTED.pattern})")
 _SPACE = re.compile(r"\s*")
-_STATES = {name.removeprefix("JOB_STATE_") for name in job_pb2.JobState.DESCRIPTOR.values_by_name}
-_ENDED = {state.name for state in TERMINAL}
+_STATES = frozenset(name.removeprefix("JOB_STATE_") for name in job_pb2.JobState.DESCRIPTOR.values_by_name)
+ENDED = frozenset(state.name for state in TERMINAL)
 _ORDER: dict[str, Callable[[float, float], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -48,8 +48,8 @@ _ORDER: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-def read_filter(text: str) -> tuple[Sieve, bool]:
-    """Finds the jobs that ``text`` describes, and whether no job that has ended is one, so that none is looked at.
+def read_filter(text: str) -> tuple[Sieve, frozenset[str]]:
+    """Finds the jobs that ``text`` describes, all of which are in one of these states: of no other one is looked at.
 
     An empty text matches every job. Raises ``InvalidInput``.
     """
@@ -57,9 +57,9 @@ def read_filter(text: str) -> tuple[Sieve, bool]:
         raise _wrong(f"has {len(text):,} characters; at most {MAX_CHARS:,} are allowed")
     text = text.strip()
     if not text:
-        return lambda jobs: jobs, False
+        return lambda jobs: jobs, _STATES
     reader = _Reader(text)
-    return reader.whole(), reader.goes_on
+    return reader.whole(), reader.states
 
 
 class _Reader:
@@ -67,13 +67,13 @@ class _Reader:
         self._text = text
         self._at = 0
         self._terms = 0
-        self._term_goes_on = False
-        """Whether the term that was read last is true of no job that has ended."""
+        self._term_states = _STATES
+        """The term that was read last is true of no job in another state."""
         self._term_sieve: Sieve | None = None
         """Finds those of many jobs that the term is true of sooner than by a call for each."""
         self._sieves: list[Sieve] = []
         """Of the whole: no job matches that one of them leaves out."""
-        self.goes_on = False
+        self.states = _STATES
         """The same of the whole."""
 
     def whole(self) -> Sieve:
@@ -91,12 +91,12 @@ class _Reader:
     def _conjunction(self, depth: int) -> Predicate:
         """Terms joined by AND, each of which is one or several joined by OR."""
         every: list[list[Predicate]] = [[]]
-        go_on: list[bool] = [True]
+        states: list[frozenset[str]] = [frozenset()]
         sieves: list[list[Sieve | None]] = [[]]
         while True:
             every[-1].append(self._term(depth))
             sieves[-1].append(self._term_sieve)
-            go_on[-1] &= self._term_goes_on
+            states[-1] |= self._term_states
             end = self._at
             self._skip()
             joint = _JOINT.match(self._text, self._at - 1) if self._at > end else None
@@ -106,9 +106,9 @@ class _Reader:
             self._at = joint.end()
             if joint[1] == "AND":
                 every.append([])
-                go_on.append(True)
+                states.append(frozenset())
                 sieves.append([])
-        self.goes_on = any(go_on)
+        self.states = _STATES.intersection(*states)
         self._sieves = [some[0] for some in sieves if len(some) == 1 and some[0] is not None]
         return _all([_any(some) for some in every])
 
@@ -117,8 +117,8 @@ class _Reader:
         while found := _NOT.match(self._text, self._at):
             negated, self._at = not negated, found.end()
         term = self._group(depth + 1) if self._text.startswith("(", self._at) else self._comparison(depth)
-        self._term_goes_on &= not negated
-        self._term_sieve = None if negated else self._term_sieve
+        if negated:
+            self._term_states, self._term_sieve = _STATES, None
         return (lambda job: not term(job)) if negated else term
 
     def _group(self, depth: int) -> Predicate:
@@ -130,7 +130,7 @@ class _Reader:
         if not self._text.startswith(")", self._at):
             raise _wrong("lacks a closing parenthesis")
         self._at += 1
-        self._term_goes_on, self._term_sieve = self.goes_on, None
+        self._term_states, self._term_sieve = self.states, None
         return found
 
     def _comparison(self, depth: int) -> Predicate:
@@ -148,7 +148,7 @@ class _Reader:
         self._at = sign.end()
         self._skip()
         value = self._value(depth)
-        self._term_goes_on = sign[0] == "=" and _goes_on(key, value)
+        self._term_states = _true_in(key, value) if sign[0] == "=" else _STATES
         self._term_sieve = _sieve(key, value) if sign[0] == "=" else None
         return _compared(key, sign[0], value)
 
@@ -195,9 +195,16 @@ def _any(terms: Sequence[Predicate]) -> Predicate:
     return terms[0] if len(terms) == 1 else matches
 
 
-def _goes_on(key: str, value: str) -> bool:
-    """Whether ``key=value`` is true of no job that has ended."""
-    return (key == "active" and value == "true") or (key == "state" and not _ENDED & _states(value))
+def _true_in(key: str, value: str) -> frozenset[str]:
+    """The states of which any job has to be for ``key=value`` to be true of it."""
+    match key, value:
+        case "state", _:
+            return _STATES & _states(value)
+        case "active", "true":
+            return _STATES - ENDED
+        case "active", "false":
+            return ENDED
+    return _STATES
 
 
 def _sieve(key: str, value: str) -> Sieve | None:

@@ -10,7 +10,7 @@ from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.jobs import Jobs, Known
-from holdfast_controller.shell.calls.job_filter import read_filter, searched
+from holdfast_controller.shell.calls.job_filter import ENDED, read_filter, searched
 from holdfast_controller.shell.calls.slices import Slices
 from holdfast_controller.shell.driver import Driver
 
@@ -31,10 +31,10 @@ async def matching(
     driver: Driver, request: job_pb2.ListJobsRequest, sees: Callable[[str], bool], slices: Slices
 ) -> AsyncGenerator[Job, None]:
     """The jobs that are asked for, whole. Raises ``InvalidInput``. Close it after use."""
-    (filtered, goes_on), found_in = read_filter(request.filter), searched(request.search)
+    (filtered, states), found_in = read_filter(request.filter), searched(request.search)
     at_once = min(request.page_size or PAGE, _READ_AT_ONCE)
     jobs, arrays, found = driver.cluster.jobs, set[str](), list[str]()
-    listed = _listed(jobs, request, goes_on=goes_on)
+    listed = _listed(jobs, request, states)
     for first in range(0, len(listed), _FILTERED_AT_ONCE):
         await slices.rest()
         # The search first, which costs least.
@@ -64,24 +64,28 @@ async def _whole(driver: Driver, names: Sequence[str]) -> AsyncGenerator[Job, No
             yield job
 
 
-def _listed(jobs: Jobs, request: job_pb2.ListJobsRequest, *, goes_on: bool) -> list[Known]:
+def _listed(jobs: Jobs, request: job_pb2.ListJobsRequest, states: frozenset[str]) -> list[Known]:
     """The jobs from which a page is taken, in the order in which it takes them: behind the page's token.
 
-    ``goes_on``: those that have not ended are enough.
+    Those in these ``states`` are enough.
     """
-    known: list[Known] = list(jobs.heads())
-    if goes_on:
+    if not any(count for (_, state), count in jobs.by_state.items() if state.name in states):
+        known: list[Known] = []
+    elif not states & ENDED:
         # Of those that go on in order; ended ones that were read again lie among them, and match nothing.
         known = list(jobs.whole.values())
         if request.page_token:
             known.sort(key=_number)
+    else:
+        known = list(jobs.heads())
     if not request.newest:
         return known[bisect.bisect_right(known, _start(request.page_token), key=_number) :]
     if request.page_token and not request.page_token.startswith(BEFORE):
         raise InvalidInput([Violation("pageToken", "is not of a list of the newest", "leave one of them out")])
-    before = _start(request.page_token.removeprefix(BEFORE))
-    end = bisect.bisect_left(known, before, key=_number) if before else len(known)
-    return known[end - 1 :: -1] if end else []
+    if before := _start(request.page_token.removeprefix(BEFORE)):
+        del known[bisect.bisect_left(known, before, key=_number) :]
+    known.reverse()
+    return known
 
 
 def _start(page_token: str) -> int:
