@@ -97,6 +97,8 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             failing=dispatcher.failing,
             given_up=[cluster_pb2.GivenUp(to=to, count=count, reason=why) for to, (count, why) in given_up],
         )
+        everything = sees(EVERY_PROJECT)
+        stored = await TURNS.begin().through(self._driver.stored.shown(caller, sees, everything=everything))
         await self._driver.settled()
         leadership = await self._leadership()
         return cluster_pb2.GetStatusResponse(
@@ -117,7 +119,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             topology=self._topology(),
             stored=[
                 cluster_pb2.StoredBytes(subject=use.subject, jobs=use.jobs, bytes=use.size, limit_bytes=use.limit)
-                for use in self._driver.stored.shown(caller, sees, everything=sees(EVERY_PROJECT))
+                for use in stored
             ],
         )
 

@@ -10,6 +10,7 @@ from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
+from holdfast_controller.shell.store import stored_bytes
 from holdfast_controller.shell.store.records import Record
 from holdfast_controller.shell.store.stored_bytes import ROW_BYTES, StoredBytes
 
@@ -41,7 +42,12 @@ def event(job: str, size: int, kind: str = "JobSubmitted") -> Record:
 
 
 def sizes(found: StoredBytes, user: str, *, everything: bool = False, sees: str = "") -> dict[str, int]:
-    return {use.subject: use.size for use in found.shown(user, lambda name: name == sees, everything=everything)}
+    pieces = found.shown(user, lambda name: name == sees, everything=everything)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as done:
+            return {use.subject: use.size for use in done.value}
 
 
 def test_events_and_evidence_count_for_the_owner_and_the_project() -> None:
@@ -77,6 +83,20 @@ def test_users_see_their_own_and_admins_all() -> None:
         "job/j2",
     }
     assert {"user/ann", "user/ben", "job/j0"} <= sizes(found, "root", everything=True).keys()
+
+
+def test_the_largest_jobs_are_found_in_pieces_while_jobs_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_bytes, "JOBS_AT_ONCE", 2)
+    monkeypatch.setattr(stored_bytes, "LARGEST", 2)
+    found = stored()
+    found.on_published([event("j1", 1000)])
+    pieces = found.shown("root", lambda _: True, everything=True)
+    next(pieces)
+    found.on_published([event("j0", 10, "JobDeleted")])
+    with pytest.raises(StopIteration) as done:
+        next(pieces)
+    jobs = [(use.subject, use.size) for use in done.value.value if use.subject.startswith("job/")]
+    assert jobs == [("job/j1", 3000 + 2 * ROW_BYTES), ("job/j2", 3000 + ROW_BYTES)]
 
 
 def test_limit_of_a_project_is_held_too() -> None:
