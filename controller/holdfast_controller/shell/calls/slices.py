@@ -38,8 +38,8 @@ SHORT_S, SHORT_SHARE = 0.025, 0.25
 go on, and waits for no turn. Many short answers, one after the other, are as much as a long one."""
 OTHERS_S = 0.25
 """So long after a call its party counts as one that calls."""
-PAUSES = 2
-"""So many times as long as a slice is the pause after it."""
+PAUSES, READERS_PAUSES = 2, 5
+"""So many times as long as a slice is the pause after it: the next answer in turn works meanwhile."""
 STARVED = 20
 """A slice counts as having held the loop for so many times its work at most."""
 SENT_S = 3e-9
@@ -190,7 +190,7 @@ class Slices:
     async def _make_way(self, held_s: float) -> None:
         async with self._one:
             # A call of others comes to the loop several times; most of these times have to find it free.
-            await asyncio.sleep(PAUSES * held_s)
+            await asyncio.sleep((READERS_PAUSES if self._asked_by == READERS else PAUSES) * held_s)
 
 
 class Entry(Protocol):

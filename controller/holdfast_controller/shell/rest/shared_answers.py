@@ -36,6 +36,8 @@ SHARE = 40
 BURST_S = 0.5
 LONGEST_S = 4.0
 """From the beginning of one rendering to that of the next, at the longest."""
+PAUSE_S = 0.001
+"""Between the turns of two readers: most of the forty times that a relaunch comes to the loop have to find it free."""
 KEPT = 256
 """Questions whose newest answer is remembered."""
 KEPT_BYTES = 64 << 20
@@ -178,13 +180,13 @@ class Queue:
     come between.
     """
 
-    def __init__(self) -> None:
-        self._one = asyncio.Lock()
+    def __init__(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._one, self._sleep = asyncio.Lock(), sleep
 
     async def in_turn(self) -> None:
         """Return when it is this reader's turn."""
         async with self._one:
-            await asyncio.sleep(0)
+            await self._sleep(PAUSE_S)
 
 
 class SharedAnswers:
@@ -201,7 +203,7 @@ class SharedAnswers:
         self._sleep = sleep
         self._questions: OrderedDict[Hashable, _Question] = OrderedDict()
         self._bytes = 0
-        self._queue = Queue()
+        self._queue = Queue(sleep)
         self.rendered = 0
         """Answers that were rendered, and not shared."""
         self._mine = secrets.token_hex(4)

@@ -22,6 +22,7 @@ from holdfast_controller.shell.rest.shared_answers import (
     BURST_S,
     FRESH_S,
     LONGEST_S,
+    PAUSE_S,
     SHARE,
     Shared,
     SharedAnswers,
@@ -45,7 +46,7 @@ class Site:
         self.shared = SharedAnswers(lambda: (self.position, None), lambda: self.now, self.sleep)
 
     async def sleep(self, seconds: float) -> None:
-        self.waited.append(seconds)
+        self.waited += [seconds] if seconds != PAUSE_S else []
         self.now += seconds
         await asyncio.sleep(0)
 
@@ -171,7 +172,7 @@ async def test_what_one_party_alone_waits_for_is_its_own_work(site: Site) -> Non
     assert site.worked_for == ["user/eve", "user/eve", READERS]
 
 
-async def test_answers_of_one_rendering_leave_one_in_each_turn_of_the_loop(site: Site) -> None:
+async def test_answers_of_one_rendering_leave_one_after_the_other_with_a_pause_between(site: Site) -> None:
     left: list[str] = []
 
     async def other() -> None:
@@ -184,8 +185,10 @@ async def test_answers_of_one_rendering_leave_one_in_each_turn_of_the_loop(site:
         await site.shared.in_turn()
         left.append("reader")
 
+    began = site.now
     await asyncio.gather(*(reader() for _ in range(5)), other())
     assert "reader,reader" not in ",".join(left)
+    assert site.now - began >= 5 * PAUSE_S
 
 
 async def test_a_reader_who_goes_away_takes_the_answer_from_no_other(site: Site) -> None:

@@ -154,6 +154,6 @@ async def test_work_for_all_readers_has_short_slices_with_a_pause_behind_each(at
         await some.rest()
         pauses.append(at.waited_s - before)
     if party == slices.READERS:
-        assert pauses == pytest.approx([slices.PAUSES * slices.READERS_SLICE_S] * 8)
+        assert pauses == pytest.approx([slices.READERS_PAUSES * slices.READERS_SLICE_S] * 8)
     else:
         assert pauses == [0.0] * 8, "a party of its own has some in a row"
