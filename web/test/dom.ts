@@ -1,7 +1,7 @@
 /** As much of a browser as Preact and the page ask for, with a clock that the tests move. Imported ahead of the page. */
 import { mock } from "node:test";
 import { setImmediate as immediate } from "node:timers/promises";
-import { h, render } from "preact";
+import { h, options, render } from "preact";
 import type { FunctionComponent } from "preact";
 
 export class Node extends EventTarget {
@@ -167,6 +167,8 @@ export function clock(): void {
   for (const [name, does] of [["setTimeout", add(false)], ["setInterval", add(true)], ["clearTimeout", remove], ["clearInterval", remove]] as const) {
     mock.method(globalThis, name, does as never);
   }
+  // A new one each time, or effects of a test that has ended, whose timer is gone, would hold up those that come.
+  options.requestAnimationFrame = (work) => void setTimeout(work);
 }
 
 /** Let so much time go by, and all that was due in it happen. */

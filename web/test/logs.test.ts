@@ -1,8 +1,9 @@
-import { answer, clock, draw, pass, refused, Stream, until } from "./dom.ts";
+import { answer, clock, draw, json, pass, refused, Stream, until } from "./dom.ts";
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, mock, test } from "node:test";
 import { Events } from "../src/job/events.tsx";
 import { Logs } from "../src/job/logs.tsx";
+import { JobPage } from "../src/pages/job.tsx";
 import { job } from "./job.ts";
 
 beforeEach(clock);
@@ -11,7 +12,7 @@ afterEach(() => mock.restoreAll());
 const chunk = (data: string, set = {}): string =>
   `${JSON.stringify({ worker: "w", rank: 0, generation: 1, stream: "STDOUT", offset: 0, problem: "", data: Buffer.from(data).toString("base64"), ...set })}\n`;
 const event = (cursor: number): string => `${JSON.stringify({ cursor, type: "", time: null, message: `event ${cursor}`, state: "RUNNING", event: null })}\n`;
-const shown = { job: job({ id: "a" }), query: new URLSearchParams() };
+const shown = { id: "a", job: job({ id: "a" }), query: new URLSearchParams() };
 
 test("a log that was cut is read anew; until then its lines stay", async () => {
   const [first, second] = [new Stream(), new Stream()];
@@ -82,4 +83,20 @@ test("events that were cut go on after the last one", async () => {
   await until(() => text().includes("event 12"));
   assert.ok(text().includes("event 7"), text());
   gone();
+});
+
+test("a log is read beside its job, and once where that has ended", async () => {
+  const stream = new Stream();
+  const asked = answer({ "/v1/jobs/a:logs": [stream.open] });
+  const { text, gone } = draw(JobPage, { id: "a", query: new URLSearchParams("tab=logs") });
+  stream.say(chunk("one\ntwo\n"));
+  await until(() => text().includes("onetwo"));
+  assert.ok(asked.some((path) => path.startsWith("/v1/jobs/a?")), "the job has not answered yet");
+  gone();
+  const again = answer({ "/v1/jobs/a?": [json(job({ id: "a", state: "SUCCEEDED" }))], "/v1/jobs/a:logs": [new Stream().open] });
+  const page = draw(JobPage, { id: "a", query: new URLSearchParams("tab=logs") });
+  await until(() => page.text().includes("succeeded"));
+  await pass(5000);
+  assert.equal(again.filter((path) => path.includes(":logs")).length, 1);
+  page.gone();
 });

@@ -28,7 +28,7 @@ const DRAW_MS = 100;
 const FOUND = 5000;
 
 /** Output of ranks: the newest lines and what is written, what a search on the hosts finds, or the lines around a place. */
-export function Logs({ job, query }: { job: Job; query: URLSearchParams }): JSX.Element {
+export function Logs({ id, job, query }: { id: string; job: Job | null; query: URLSearchParams }): JSX.Element {
   const rank = query.get("rank") ?? "0";
   const generation = query.get("generation") ?? "";
   const find = query.get("find") ?? "";
@@ -37,10 +37,14 @@ export function Logs({ job, query }: { job: Job; query: URLSearchParams }): JSX.
   const newest = !grep && !part;
   const tail = TAILS.find((each) => each === query.get("lines")) ?? TAILS[0] ?? "";
   const longer = TAILS[TAILS.indexOf(tail) + 1];
-  const follow = newest && query.get("follow") !== "no" && !ended(job.state);
-  const { ranks } = gang(job.jobSpec);
+  const over = !!job && ended(job.state);
+  // One that is read ahead of its job is followed, which does no harm to one that has ended.
+  const ahead = useRef(!job);
+  const follow = newest && query.get("follow") !== "no" && (ahead.current || !over);
+  const ranks = job ? gang(job.jobSpec).ranks : 0;
+  const launches = job?.generation ?? 0;
   const wrong = rank !== "all" && !/^\d+([,-]\d+)*$/.test(rank) ? "Ranks are numbers, such as 0 or 0,3 or 0-7, or all." : "";
-  const { kept, error, heard, over, again } = useLog(job.id, wrong ? null : asked({ rank, generation, follow, tail, grep, part }), grep ? FOUND : MOST);
+  const { kept, error, heard, whole, again } = useLog(id, wrong ? null : asked({ rank, generation, follow, tail, grep, part }), grep ? FOUND : MOST);
   const [pinned, setPinned] = useState(true);
   const [only, setOnly] = useState(false);
   const needle = find.toLowerCase();
@@ -53,7 +57,7 @@ export function Logs({ job, query }: { job: Job; query: URLSearchParams }): JSX.
   const several = rank === "all" || /[,-]/.test(rank);
   const first = newest && !several ? lines.find((line) => !line.problem) : undefined;
   const place = ({ rank: of, generation: launch, stream, offset }: Line): string =>
-    jobPath(job.id, withQuery(new URLSearchParams(), { tab: "logs", rank: String(of), generation: String(launch), stream, at: String(offset) }));
+    jobPath(id, withQuery(new URLSearchParams(), { tab: "logs", rank: String(of), generation: String(launch), stream, at: String(offset) }));
   const hidden = { grep: "", at: "", stream: "" };
   return (
     <div class="panel logs">
@@ -62,18 +66,18 @@ export function Logs({ job, query }: { job: Job; query: URLSearchParams }): JSX.
         <datalist id="ranks"><option value="all" />{Array.from({ length: Math.min(ranks, 64) }, (_, each) => <option key={each} value={String(each)} />)}</datalist>
         <label>Generation <select value={generation} onChange={(event) => setQuery({ generation: event.currentTarget.value, at: "", stream: "" })}>
           <option value="">newest</option>
-          {Array.from({ length: Math.min(job.generation, 200) }, (_, each) => <option key={each} value={String(job.generation - each)}>{job.generation - each}</option>)}
+          {Array.from({ length: Math.min(launches, 200) }, (_, each) => <option key={each} value={String(launches - each)}>{launches - each}</option>)}
         </select></label>
         <input type="search" placeholder="Find in these lines; Enter: in all output" aria-label="Find in these lines" value={find} onInput={(event) => setQuery({ find: event.currentTarget.value })} />
         {needle && <label class="check"><input type="checkbox" checked={only} onChange={(event) => setOnly(event.currentTarget.checked)} />only these {hits.length.toLocaleString("en")}</label>}
         <button type="submit" disabled={!find}>Search all output</button>
-        {newest && !ended(job.state) && <label class="check"><input type="checkbox" checked={follow} onChange={(event) => setQuery({ follow: event.currentTarget.checked ? "" : "no" })} />follow</label>}
-        <button type="button" onClick={() => saveFile(`${job.id}-rank-${rank}.log`, shown.map((line) => `${line.text}\n`).join(""))} disabled={!shown.length}>Save these lines</button>
+        {newest && job && !over && <label class="check"><input type="checkbox" checked={follow} onChange={(event) => setQuery({ follow: event.currentTarget.checked ? "" : "no" })} />follow</label>}
+        <button type="button" onClick={() => saveFile(`${id}-rank-${rank}.log`, shown.map((line) => `${line.text}\n`).join(""))} disabled={!shown.length}>Save these lines</button>
       </form>
       {wrong && <p class="refused" role="alert">{wrong}</p>}
       {grep && (
         <p role="status">
-          {over || most ? `${most}${count(lines.filter((line) => !line.problem).length, "line")} with ` : "Looking on the hosts for lines with "}
+          {whole || most ? `${most}${count(lines.filter((line) => !line.problem).length, "line")} with ` : "Looking on the hosts for lines with "}
           <strong><Text of={grep} /></strong>. A line's number leads to what is around it.{" "}
           <button type="button" onClick={() => setQuery(hidden)}>Back to the newest lines</button>
         </p>
@@ -87,8 +91,8 @@ export function Logs({ job, query }: { job: Job; query: URLSearchParams }): JSX.
         </p>
       )}
       {error && <Problem error={error} again={again} />}
-      {!shown.length && !error && !wrong && (over || lines.length || (newest && heard)
-        ? <Empty>{grep || lines.length ? "No line has that." : part ? "The output ends before." : over ? "Nothing was printed." : "Nothing was printed yet."}</Empty>
+      {!shown.length && !error && !wrong && (whole || lines.length || (newest && heard)
+        ? <Empty>{grep || lines.length ? "No line has that." : part ? "The output ends before." : whole ? "Nothing was printed." : "Nothing was printed yet."}</Empty>
         : <Loading />)}
       {shown.length > 0 && (
         <>
@@ -157,7 +161,7 @@ interface Log {
   /** The controller has begun to answer, be it that there is nothing. */
   heard: boolean;
   /** All that there is was read. */
-  over: boolean;
+  whole: boolean;
   again: () => void;
 }
 
@@ -166,15 +170,15 @@ function useLog(id: string, query: string | null, most: number): Log {
   const [, draw] = useState(0);
   const [error, setError] = useState<ApiError | null>(null);
   const [heard, setHeard] = useState(false);
-  const [over, setOver] = useState(false);
+  const [whole, setWhole] = useState(false);
   const [round, setRound] = useState(0);
-  const seen = useSeen() || over;
+  const seen = useSeen() || whole;
   useEffect(() => {
     if (!seen) return undefined;
     held.current = new Lines(most);
     setError(null);
     setHeard(false);
-    setOver(false);
+    setWhole(false);
     if (query === null) return undefined;
     const ended = new AbortController();
     let frame: ReturnType<typeof setTimeout> | undefined;
@@ -206,11 +210,11 @@ function useLog(id: string, query: string | null, most: number): Log {
       () => {
         held.current.flush();
         redraw();
-        setOver(true);
+        setWhole(true);
       },
       (problem: unknown) => !ended.signal.aborted && setError(failure(problem)),
     );
     return () => (ended.abort(), clearTimeout(frame));
   }, [id, query, round, seen]);
-  return { kept: held.current, error, heard, over, again: () => setRound((now) => now + 1) };
+  return { kept: held.current, error, heard, whole, again: () => setRound((now) => now + 1) };
 }

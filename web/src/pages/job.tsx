@@ -14,6 +14,7 @@ import { Exits, Hangs, Ranks, Recoveries, Spec } from "../job/tables.tsx";
 import { Timeline } from "../job/timeline.tsx";
 import { Command, GoodputBar, Problem, State, Text, Unready } from "../ui/bits.tsx";
 import { useData, useNow, useTitle } from "../ui/hooks.ts";
+import type { Loaded } from "../ui/hooks.ts";
 
 const TABS = ["timeline", "ranks", "logs", "exits", "hangs", "recoveries", "events", "spec", "shell"] as const;
 type Tab = (typeof TABS)[number];
@@ -31,36 +32,54 @@ export function JobPage({ id, query }: { id: string; query: URLSearchParams }): 
   const members = useData<Members>(query.get("tab") === "ranks" ? `${path}?foldExits=true&exitsOfNewest=1&readMask=workers` : null, mine);
   const shell = useRef(false);
   useTitle(job?.displayName || id);
-  if (!job) return <Unready title={id} error={error} again={again} />;
   const asked = query.get("tab") as Tab;
   const tab = TABS.includes(asked) ? asked : "timeline";
   shell.current ||= tab === "shell";
+  if (!job && (error || tab !== "logs")) return <Unready title={id} error={error} again={again} />;
   return (
     <div class="page job">
       {error && error.status !== 0 && <Problem error={error} again={again} />}
-      <Head job={job} goodput={goodput} changed={again} />
+      {job ? <Head job={job} goodput={goodput} changed={again} /> : <h1><Text of={id} /></h1>}
       <nav class="tabs" aria-label="About this job">
         {TABS.map((each) => (
           <a key={each} href={jobPath(id, withQuery(new URLSearchParams(), { tab: each === "timeline" ? "" : each }))} aria-current={each === tab ? "page" : undefined}>
             {each[0]?.toUpperCase()}{each.slice(1)}
-            <Number of={job} tab={each} />
+            {job && <Number of={job} tab={each} />}
           </a>
         ))}
       </nav>
       <div data-tab={tab} class="tab">
-        {tab === "timeline" && <Timeline job={job} goodput={goodput} query={query} />}
-        {tab === "ranks" && <Ranks job={job} members={members} />}
-        {tab === "logs" && <Logs job={job} query={query} />}
-        {tab === "exits" && <Exits job={job} all={all || job.generation <= EXITS_OF} />}
-        {tab === "hangs" && <Hangs job={job} />}
-        {tab === "recoveries" && <Recoveries job={job} />}
-        {tab === "events" && <Events id={job.id} live={!ended(job.state)} />}
-        {tab === "spec" && <Spec job={job} />}
+        {/* A log has nothing to wait for. */}
+        {tab === "logs" && <Logs id={id} job={job} query={query} />}
+        {job && tab !== "logs" && <OfJob job={job} tab={tab} goodput={goodput} members={members} query={query} all={all} />}
         {/* It goes on behind the other tabs. */}
-        {shell.current && <div hidden={tab !== "shell"}><Shell job={job} rank={(tab === "shell" && query.get("rank")) || "0"} /></div>}
+        {job && shell.current && <div hidden={tab !== "shell"}><Shell job={job} rank={(tab === "shell" && query.get("rank")) || "0"} /></div>}
       </div>
     </div>
   );
+}
+
+interface Shown {
+  job: Job;
+  tab: Tab;
+  goodput: Goodput | null;
+  members: Loaded<Members>;
+  query: URLSearchParams;
+  /** Exits of all generations. */
+  all: boolean;
+}
+
+function OfJob({ job, tab, goodput, members, query, all }: Shown): JSX.Element | null {
+  switch (tab) {
+    case "timeline": return <Timeline job={job} goodput={goodput} query={query} />;
+    case "ranks": return <Ranks job={job} members={members} />;
+    case "exits": return <Exits job={job} all={all || job.generation <= EXITS_OF} />;
+    case "hangs": return <Hangs job={job} />;
+    case "recoveries": return <Recoveries job={job} />;
+    case "events": return <Events id={job.id} live={!ended(job.state)} />;
+    case "spec": return <Spec job={job} />;
+    default: return null;
+  }
 }
 
 function Number({ of, tab }: { of: Job; tab: Tab }): JSX.Element | null {

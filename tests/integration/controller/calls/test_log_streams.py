@@ -172,6 +172,19 @@ async def test_host_that_is_away_is_named(controller: Controller, jobs: Any) -> 
     assert [chunk.problem for chunk in chunks] == ["host-0 is not connected"] * 2
 
 
+async def test_nobody_waits_for_the_host_of_a_job_that_has_ended(
+    controller: Controller, jobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_logs, "HOST_BACK_WITHIN_S", 10 * WITHIN_S)
+    async with running(controller, jobs) as (name, agent):
+        await agent.exit(name, 0)
+        async for event in jobs.WatchJob(job_pb2.WatchJobRequest(id=name), timeout=WITHIN_S):
+            if event.state == job_pb2.JOB_STATE_SUCCEEDED:
+                break
+        chunks = await read(jobs, name, follow=True)
+    assert [chunk.problem for chunk in chunks] == ["host-0 is not connected"] * 2
+
+
 async def test_stream_that_cannot_be_read_says_why(controller: Controller, jobs: Any) -> None:
     async with running(controller, jobs) as (name, _), files(controller, {(0, OUT): b"fine"}):
         await transferring(jobs, name)

@@ -54,6 +54,8 @@ class LogReading:
         self._request = request
         self._workers, self._ranks = frozenset(request.workers), frozenset(request.ranks)
         self._job: Job = driver.cluster.jobs[request.id]
+        self._waits = request.follow and not self._job.terminal
+        """For hosts that are away: of a job that has ended nothing more comes."""
         self._queue: EndingQueue[Item] = EndingQueue()
 
     async def chunks(self) -> AsyncGenerator[job_pb2.StreamLogsResponse, None]:
@@ -223,7 +225,7 @@ class LogReading:
         """Whether the host can be read from; a follower gives it some time to come back, unless it is lost."""
         known = self._driver.cluster.hosts.get(host)
         lost = known is None or known.lost
-        if lost or not self._request.follow:
+        if lost or not self._waits:
             return self._transfers.connected(host)
         return await self._transfers.connects(host, HOST_BACK_WITHIN_S)
 
