@@ -45,7 +45,7 @@ from holdfast_controller.shell.store.store import Store
 
 GIB = 1 << 30
 SIZES = (64, 256, 1024, 4096, 16384)
-SIZES_AIMED_AT = {1024: 1.0, 16384: 8.0}
+SIZES_AIMED_AT = {1024: 1.0, 16384: 1.0}
 EXPONENT_AIM = 1.05
 SESSION = 1
 ENDED_AT_ONCE = 500
@@ -57,6 +57,8 @@ class Stage:
 
     driver: Driver
     answers: deque[tuple[str, bytes]] = field(default_factory=deque)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Answers have come, or something durable has happened."""
     sent_bytes: int = 0
     running: dict[str, Assignment] = field(default_factory=dict)
     """By host: the newest order to run."""
@@ -83,6 +85,7 @@ class Stage:
                 self.running[host] = order
             answers = self.written.pop((host, order.phase, order.generation), None) or _answers(order)
             self.answers.extend((host, answer) for answer in answers)
+            self.news.set()
 
     def write_ahead(self) -> None:
         """Have hosts' answers to the next relaunch ready: what hosts take for them is not the controller's."""
@@ -94,6 +97,7 @@ class Stage:
     async def until(self, job_id: str, state: JobState, generation: int) -> None:
         """Put the answers in until the job is there, and that is durable."""
         found = self.driver.cluster.jobs[job_id]
+        self.driver.watch("", self.news)
         while not (found.state is state and found.generation >= generation and (found.started or found.terminal)):
             # As many as a turn of the event loop would bring.
             for _ in range(min(len(self.answers), 64)):
@@ -101,7 +105,12 @@ class Stage:
                 self.driver.feed(
                     agent_service.input_of(host, SESSION, agent_pb2.SessionRequest.FromString(message))
                 )
-            await asyncio.sleep(0)
+            if self.answers:
+                await asyncio.sleep(0)
+            else:  # to look again at once would keep the store's thread from its work
+                await self.news.wait()
+            self.news.clear()
+        self.driver.unwatch("", self.news)
         await self.driver.settled()
 
 

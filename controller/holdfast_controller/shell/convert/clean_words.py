@@ -6,7 +6,8 @@ Events, states, histories and notifications are made of such fields, and pass th
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -23,9 +24,10 @@ _SPACED = frozenset({"stderr_tail"})
 def clean(message: M) -> M:
     """The message itself, with each text in it made one line that is safe to show. Bytes are left as they are."""
     fields = _fields_with_text(message.DESCRIPTOR)
-    for name in fields.texts:
-        if not is_safe(text := getattr(message, name)):
-            setattr(message, name, one_line(text))
+    if fields.texts and not is_safe("".join(fields.read_texts(message))):
+        for name in fields.texts:
+            if not is_safe(text := getattr(message, name)):
+                setattr(message, name, one_line(text))
     for name, line in fields.lists:
         if not all(map(is_safe, texts := getattr(message, name))):
             texts[:] = [line(each) for each in texts]
@@ -50,6 +52,11 @@ class _Fields:
     repeated: list[str] = field(default_factory=list)
     maps: list[tuple[str, bool]] = field(default_factory=list)
     """Each with whether its values are messages."""
+
+    @functools.cached_property
+    def read_texts(self) -> Callable[[Message], Iterable[str]]:
+        """Gets all ``texts``, of which there are some: one text is safe just where its parts are."""
+        return operator.attrgetter(*self.texts)
 
 
 @functools.cache
