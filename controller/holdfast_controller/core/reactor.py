@@ -49,7 +49,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.restore import reconcile
 from holdfast_controller.core.scheduling import host_reservations
 from holdfast_controller.core.scheduling.expiry import on_expired
-from holdfast_controller.core.scheduling.fair_share.quotas import on_quota
+from holdfast_controller.core.scheduling.fair_share.set_quotas import on_quota
 from holdfast_controller.core.scheduling.fair_share.shares import note_half_life, on_share_command
 from holdfast_controller.core.scheduling.own_spares import give_back_unsound
 from holdfast_controller.core.scheduling.place import on_waited

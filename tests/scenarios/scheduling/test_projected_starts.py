@@ -20,7 +20,7 @@ from holdfast_controller.core.model.clock import Mono, Now, Wall, time_of_day
 from holdfast_controller.core.model.gang import Gang, Strategy
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import Backfill, RunTimes
-from holdfast_controller.core.scheduling.projections import projected_starts
+from holdfast_controller.core.scheduling.projections import kept_starts
 from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
@@ -120,7 +120,7 @@ def test_behind_as_many_hosts_as_one_pass_looks_at_nothing_more_is_projected(
         world.submit(f"busy-{kind}", typed(1, model, 2))
         world.run(f"busy-{kind}")
         world.submit(f"large-{kind}", typed(2, model, 9))
-    monkeypatch.setattr(projected_starts, "MOST_LOOKED_AT", 1)
+    monkeypatch.setattr(kept_starts, "MOST_LOOKED_AT", 1)
     assert not placed(world.submit("short-a", typed(1, "NVIDIA_A100", 1)))
     assert not placed(world.submit("short-h", typed(1, "NVIDIA_H100", 1)))
     monkeypatch.undo()

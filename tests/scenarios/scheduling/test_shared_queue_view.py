@@ -14,8 +14,8 @@ from tests.scenarios.world import World, gang
 from holdfast.v1 import job_pb2, spec_pb2
 from holdfast_controller.core.model.clock import Mono, Now, Wall
 from holdfast_controller.core.model.gang import Gang
-from holdfast_controller.core.scheduling.projections import projection
-from holdfast_controller.core.scheduling.projections.projection import MOST_FORECAST
+from holdfast_controller.core.scheduling.projections import projected_start
+from holdfast_controller.core.scheduling.projections.projected_start import MOST_FORECAST
 from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.shell.calls import committed_views
@@ -52,7 +52,7 @@ def world() -> World:
 def projections(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The times at which starts were projected."""
     times: list[float] = []
-    real = projection.forecast
+    real = projected_start.forecast
 
     def noted(*args: object) -> object:
         times.append(args[3].mono)  # type: ignore[attr-defined]

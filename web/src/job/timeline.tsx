@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { firstSteps } from "../core/series.ts";
+import { firstSteps } from "../core/charts.ts";
 import { ahead, apart, RANGES, saveMarks, strip, ticks } from "../core/strip.ts";
 import type { Mark, Span } from "../core/strip.ts";
 import type { Goodput } from "../core/types/goodput.ts";

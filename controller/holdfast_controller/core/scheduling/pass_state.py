@@ -25,7 +25,7 @@ from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.place import is_alone
 from holdfast_controller.core.scheduling.placement import Plan, Wait, plan_job
 from holdfast_controller.core.scheduling.preempt import Preemption
-from holdfast_controller.core.scheduling.projections.projected_starts import ProjectedStarts
+from holdfast_controller.core.scheduling.projections.kept_starts import KeptStarts
 from holdfast_controller.core.scheduling.wait_reasons.never_fits import waits_for_others
 from holdfast_controller.core.step.step import Step
 
@@ -81,9 +81,9 @@ class PassState:
             self._charge(job)
 
     @cached_property
-    def kept(self) -> ProjectedStarts:
+    def kept(self) -> KeptStarts:
         """The projected starts of jobs that wait, which those behind them don't delay."""
-        return ProjectedStarts(self.step, self.open_hosts, self.preemption)
+        return KeptStarts(self.step, self.open_hosts, self.preemption)
 
     @cached_property
     def reservations(self) -> Reservations:

@@ -38,7 +38,7 @@ class Cycles:
         self._next: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Begin, in the running loop; or begin anew, with more that is left alone."""
+        """Begin, in the running loop; or begin again, with more that is left alone."""
         look_at_what_is_new()
         if self._next is not None:
             self._next.cancel()

@@ -6,7 +6,7 @@ from holdfast._base.projects import EVERY_PROJECT
 from holdfast.v1 import cluster_pb2
 from holdfast_controller.core.access.rules import Registry
 from holdfast_controller.core.model.accounts.quota import USER, Quota
-from holdfast_controller.core.scheduling.fair_share.quotas import QuotaState, quota_states
+from holdfast_controller.core.scheduling.fair_share.set_quotas import QuotaState, quota_states
 from holdfast_controller.core.step.share_commands import QuotaAsked
 from holdfast_controller.shell.driver import Driver
 

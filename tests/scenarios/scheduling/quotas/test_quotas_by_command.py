@@ -12,7 +12,7 @@ from tests.scenarios.world import World, gang
 from holdfast.errors import InvalidInput
 from holdfast_controller.core.model.accounts.quota import UNLIMITED, Quota
 from holdfast_controller.core.model.clock import Mono, Now, Wall
-from holdfast_controller.core.scheduling.fair_share.quotas import quota_states
+from holdfast_controller.core.scheduling.fair_share.set_quotas import quota_states
 from holdfast_controller.core.step import actions as act
 from holdfast_controller.core.step.commands import PoliciesChanged
 from holdfast_controller.core.step.share_commands import GuaranteeAsked, QuotaAsked

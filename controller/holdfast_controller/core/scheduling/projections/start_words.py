@@ -15,7 +15,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.run_times import Basis
 from holdfast_controller.core.scheduling.absences import Cause
 from holdfast_controller.core.scheduling.open_hosts import ends_at, own_words
-from holdfast_controller.core.scheduling.projections.projection import Start
+from holdfast_controller.core.scheduling.projections.projected_start import Start
 
 TYPING_S = 60.0
 """The option says so much less than there is time for: it has to be typed."""

@@ -23,7 +23,7 @@ from holdfast_controller.core.scheduling.fair_share.shares import project_shares
 from holdfast_controller.core.scheduling.fair_share.turns import ahead_of, in_turn
 from holdfast_controller.core.scheduling.open_hosts import OpenHosts
 from holdfast_controller.core.scheduling.placement import Wait, may_have, plan_job
-from holdfast_controller.core.scheduling.projections.projection import Start, forecast, most_forecast
+from holdfast_controller.core.scheduling.projections.projected_start import Start, forecast, most_forecast
 from holdfast_controller.core.scheduling.projections.start_words import (
     expected_start,
     is_given_up_before,

@@ -9,7 +9,7 @@ from holdfast_controller.core.lifecycle.other_hosts import schedulable_hosts
 from holdfast_controller.core.model.clock import Mono, Now
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.scheduling.fair_share.turns import in_turn
-from holdfast_controller.core.scheduling.projections.projection import most_forecast
+from holdfast_controller.core.scheduling.projections.projected_start import most_forecast
 from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.step.step import Policies
 

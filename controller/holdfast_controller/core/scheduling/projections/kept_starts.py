@@ -22,7 +22,7 @@ from holdfast_controller.core.scheduling.open_hosts import OpenHosts, ends_at
 from holdfast_controller.core.scheduling.placement import Plan, may_have
 from holdfast_controller.core.scheduling.preempt import LATE_S, Preemption, overdue_at
 from holdfast_controller.core.scheduling.projections.expected_ends import Ends
-from holdfast_controller.core.scheduling.projections.projection import Outlook, Start
+from holdfast_controller.core.scheduling.projections.projected_start import Outlook, Start
 from holdfast_controller.core.step.step import Step
 from holdfast_controller.core.step.timers import JobTimer
 
@@ -50,7 +50,7 @@ class _Kept:
 
 
 @dataclass
-class ProjectedStarts:
+class KeptStarts:
     """Found when they are first asked for, since most passes find no free host for anyone behind."""
 
     step: Step

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { againInMs, areaPath, axis, charts, firstSteps, linePath, missing, pointAt, quantity, summed } from "../src/core/series.ts";
+import { againInMs, areaPath, axis, charts, firstSteps, linePath, missing, pointAt, quantity, summed } from "../src/core/charts.ts";
 import type { Series, SeriesPage } from "../src/core/types/records.ts";
 import { at, job, T0 } from "./job.ts";
 
