@@ -133,12 +133,14 @@ def plan_ranks(
             **variables(bound),
         }
         env = compose(sized(launch, bound, facts.cpu_count), facts, ours, diagnostics, image, code)
-        secrets = tuple(each for each in launch.task.secrets if each.name not in {**ours, **_of_code(code)})
+        secrets = [each for each in launch.task.secrets if each.name not in {**ours, **_of_code(code)}]
+        values = tuple(each.name for each in secrets if not each.file)
+        files = {each.name: each.file for each in secrets if each.file}
         argv = tuple(expand_args((*launch.task.command, *launch.task.args), env))
         if container is not None:
             argv = image_argv(container, launch, argv)
         stdout, stderr = log_paths(facts, assignment.key, assignment.generation, rank)
-        planned.append(RankLaunch(rank, argv, env, cwd, stdout, stderr, secrets, launch.task.terminal, bound))
+        planned.append(RankLaunch(rank, argv, env, cwd, stdout, stderr, values, files, launch.task.terminal, bound))
     return tuple(planned)
 
 

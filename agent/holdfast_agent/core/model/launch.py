@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from holdfast._session.assignment import SecretVariable
 from holdfast._session.reports import RankBinding
 
 
@@ -35,9 +34,9 @@ class Container:
     working_directory: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RankLaunch:
-    """One process to start, complete to the last variable."""
+    """One process to start, complete to the last variable: field for field a rank of the order to a shim."""
 
     rank: int
     argv: tuple[str, ...]
@@ -45,8 +44,10 @@ class RankLaunch:
     cwd: str
     stdout: str
     stderr: str
-    secrets: tuple[SecretVariable, ...] = ()
-    """Variables beside ``env``, whose values are not known here."""
+    secrets: tuple[str, ...] = ()
+    """Variables whose values are not known here: the order has them in ``env``."""
+    secret_files: dict[str, str] = field(default_factory=dict)
+    """Variables whose values the rank reads itself, with the path of each."""
     terminal: bool = False
     binding: RankBinding | None = None
     """None where its job asks for none."""

@@ -84,22 +84,9 @@ def why_shm_is_shared(settings: Config) -> str:
 
 
 def _rank(rank: RankLaunch, secrets: Mapping[str, Secret]) -> dict[str, Any]:
-    values = {
-        each.name: secrets[each.name].reveal().decode("utf-8", "surrogateescape")
-        for each in rank.secrets
-        if not each.file
-    }
-    return {
-        "rank": rank.rank,
-        "argv": rank.argv,
-        "env": rank.env | values,
-        "cwd": rank.cwd,
-        "stdout": rank.stdout,
-        "stderr": rank.stderr,
-        "terminal": rank.terminal,
-        "binding": dataclasses.asdict(rank.binding) if rank.binding else None,
-        "secret_files": {each.name: each.file for each in rank.secrets if each.file},
-    }
+    order = vars(rank) | {"binding": dataclasses.asdict(rank.binding) if rank.binding else None}
+    values = {name: secrets[name].reveal().decode("utf-8", "surrogateescape") for name in order.pop("secrets")}
+    return order | {"env": rank.env | values}
 
 
 def _fence(action: LaunchRanks) -> dict[str, Any]:
