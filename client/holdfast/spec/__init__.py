@@ -173,9 +173,9 @@ def to_proto(job: JobSpec) -> spec_pb2.CustomJobSpec:
 
 def from_proto(message: spec_pb2.CustomJobSpec) -> JobSpec:
     """The spec in a message, held to the same rules as a file. Raises ``InvalidSpec``."""
-    from holdfast.spec.parse import proto
+    from holdfast.v1 import job_pb2
 
-    return proto.from_proto(message)
+    return job_from_proto(job_pb2.CustomJob(job_spec=message)).job_spec
 
 
 def job_to_proto(job: JobFile) -> job_pb2.CustomJob:

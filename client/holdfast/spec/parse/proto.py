@@ -10,9 +10,9 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from holdfast.errors import InvalidSpec, Violation
-from holdfast.spec.models.job import JobFile, JobSpec
+from holdfast.spec.models.job import JobFile
 from holdfast.spec.parse.reader import parse
-from holdfast.v1 import job_pb2, spec_pb2
+from holdfast.v1 import job_pb2
 
 MAX_BYTES = 1 << 20
 """Largest spec that is taken, as for a job file."""
@@ -21,21 +21,22 @@ MAX_VIOLATIONS = 10
 WHAT = "The job spec"
 
 
-def from_proto(message: spec_pb2.CustomJobSpec) -> JobSpec:
-    """A message's spec, held to the rules of a file. Raises ``InvalidSpec``; paths start with ``jobSpec``."""
-    return parse({"jobSpec": _spec(message)}, what=WHAT, at_most=MAX_VIOLATIONS).job_spec
-
-
 def job_from_proto(message: job_pb2.CustomJob) -> JobFile:
     """The fields of a CustomJob that a user may set, held to the rules of a file; the controller's are ignored.
 
     Raises ``InvalidSpec``.
     """
+    if (size := message.job_spec.ByteSize()) > MAX_BYTES:
+        problem = f"has {size:,} bytes; at most {MAX_BYTES:,} are allowed"
+        raise InvalidSpec([Violation("jobSpec", problem)], what=WHAT)
+    wrong: list[Violation] = []
     data: dict[str, Any] = {
-        "jobSpec": _spec(message.job_spec),
+        "jobSpec": _fields(message.job_spec, "jobSpec", wrong),
         "labels": dict(message.labels),
         "annotations": dict(message.annotations),
     }
+    if wrong:
+        raise InvalidSpec(wrong, what=WHAT)
     if message.display_name:
         data["displayName"] = message.display_name
     if message.project:
@@ -43,17 +44,6 @@ def job_from_proto(message: job_pb2.CustomJob) -> JobFile:
     if message.HasField("encryption_spec"):
         data["encryptionSpec"] = _fields(message.encryption_spec, "encryptionSpec", [])
     return parse(data, what=WHAT, at_most=MAX_VIOLATIONS)
-
-
-def _spec(message: spec_pb2.CustomJobSpec) -> dict[str, Any]:
-    if (size := message.ByteSize()) > MAX_BYTES:
-        problem = f"has {size:,} bytes; at most {MAX_BYTES:,} are allowed"
-        raise InvalidSpec([Violation("jobSpec", problem)], what=WHAT)
-    wrong: list[Violation] = []
-    fields = _fields(message, "jobSpec", wrong)
-    if wrong:
-        raise InvalidSpec(wrong, what=WHAT)
-    return fields
 
 
 def _fields(message: Message, path: str, wrong: list[Violation]) -> dict[str, Any]:
