@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from holdfast import spec
@@ -11,7 +11,7 @@ from holdfast._base.job_file.choices import HangAction, RestartScope
 from holdfast._base.job_file.label_match import read_match
 from holdfast._session.assignment import PackagedCode, SecretVariable, WarmStart
 from holdfast.hang.thresholds import HangSettings
-from holdfast.spec import DisconnectPolicy, EnvVar, HangDetection, JobSpec, SecretEnvVar, WarmMode, WorkerPoolSpec
+from holdfast.spec import DisconnectPolicy, HangDetection, JobSpec, WarmMode, WorkerPoolSpec
 from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.gang import (
     ANYWHERE,
@@ -93,45 +93,34 @@ def gang_of(
 
 def _task(pool: WorkerPoolSpec, holders: Mapping[str, str]) -> Task:
     """The task that the pool's ranks run."""
-    if (process := pool.process_spec) is not None:
-        code = process.packaged_code
-        return Task(
-            command=process.command,
-            args=process.args,
-            env=_variables(process.env),
-            working_directory=process.working_directory,
-            code=PackagedCode(code.bundle, code.requirements, code.packages) if code is not None else None,
-            secrets=_secrets(process.secret_env, holders),
-            terminal=process.terminal,
-        )
-    if (container := pool.container_spec) is not None:
-        return Task(
-            command=container.command,
-            args=container.args,
-            env=_variables(container.env),
-            image=container.image_uri,
-            secrets=_secrets(container.secret_env, holders),
-        )
-    package = pool.python_package_spec
-    assert package is not None, "a validated pool has one of the three"
-    return Task(
-        command=("python3", "-m", package.python_module.replace("$", "$$")),
-        args=package.args,
-        env=_variables(package.env),
-        code=PackagedCode(package.bundle, packages=package.package_uris),
-        secrets=_secrets(package.secret_env, holders),
+    kind = pool.process_spec or pool.container_spec or pool.python_package_spec
+    assert kind is not None, "a validated pool has one of the three"
+    task = Task(
+        command=(),
+        args=kind.args,
+        env=tuple((variable.name, variable.value) for variable in kind.env),
+        secrets=tuple(
+            SecretVariable(each.name, file=each.file, secret=each.secret, holder=holders.get(each.secret, ""))
+            for each in kind.secret_env
+        ),
     )
-
-
-def _secrets(variables: Iterable[SecretEnvVar], holders: Mapping[str, str]) -> tuple[SecretVariable, ...]:
-    return tuple(
-        SecretVariable(each.name, file=each.file, secret=each.secret, holder=holders.get(each.secret, ""))
-        for each in variables
-    )
-
-
-def _variables(env: Iterable[EnvVar]) -> tuple[tuple[str, str], ...]:
-    return tuple((variable.name, variable.value) for variable in env)
+    match kind:
+        case spec.ProcessSpec(packaged_code=code):
+            return replace(
+                task,
+                command=kind.command,
+                working_directory=kind.working_directory,
+                code=PackagedCode(code.bundle, code.requirements, code.packages) if code is not None else None,
+                terminal=kind.terminal,
+            )
+        case spec.ContainerSpec():
+            return replace(task, command=kind.command, image=kind.image_uri)
+        case spec.PythonPackageSpec():
+            return replace(
+                task,
+                command=("python3", "-m", kind.python_module.replace("$", "$$")),
+                code=PackagedCode(kind.bundle, packages=kind.package_uris),
+            )
 
 
 def _hang_settings(detection: HangDetection, default: HangAction) -> HangSettings:
