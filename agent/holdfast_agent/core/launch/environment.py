@@ -116,7 +116,7 @@ def plan_ranks(
     launch = assignment.launch
     if launch is None or launch.rendezvous is None:
         raise ValueError(f"the assignment of {assignment.key} carries no rendezvous")
-    shared = _of_worker(assignment, launch, launch.rendezvous, facts)
+    shared = _of_worker(assignment, launch, launch.rendezvous, facts) | _of_code(code)
     if container is not None:
         shared |= in_container(container, launch.gpus, tuple(facts.gpu_names.get(g, g) for g in launch.gpus))
     cwd = working_directory(facts, assignment.key, launch, container, code)
@@ -133,7 +133,7 @@ def plan_ranks(
             **variables(bound),
         }
         env = compose(sized(launch, bound, facts.cpu_count), facts, ours, diagnostics, image, code)
-        secrets = [each for each in launch.task.secrets if each.name not in {**ours, **_of_code(code)}]
+        secrets = [each for each in launch.task.secrets if each.name not in ours]
         values = tuple(each.name for each in secrets if not each.file)
         files = {each.name: each.file for each in secrets if each.file}
         argv = tuple(expand_args((*launch.task.command, *launch.task.args), env))
@@ -146,7 +146,7 @@ def plan_ranks(
 
 def search_path(launch: Launch, facts: HostFacts, code: PreparedCode | None = None) -> str:
     """The PATH in which a worker's command is looked up, before the rendezvous is known."""
-    return compose(launch, facts, {}, code=code).get("PATH", "")
+    return compose(launch, facts, _of_code(code), code=code).get("PATH", "")
 
 
 def compose(
@@ -161,16 +161,15 @@ def compose(
 
     Programs of an environment that was installed for the job are found before all others of the same name.
     """
-    ours = {**ours, **_of_code(code)}
     base = {
         **(defaults or {}),
         **_defaults(facts),
         **facts.site_env,
         **(image or {}),
         **_tuning(launch, ours, facts),
+        **ours,
     }
-    user = expand_env([(name, value) for name, value in launch.task.env if name not in ours], {**base, **ours})
-    env = {**base, **user, **ours}
+    env = expand_env([(name, value) for name, value in launch.task.env if name not in ours], base)
     if code is not None and code.environment:
         env["PATH"] = ":".join(filter(None, (f"{code.environment}/bin", env.get("PATH", ""))))
     return env
