@@ -5,8 +5,8 @@ makes a pause, and of all answers to callers who ask for much one at a time has 
 be cut, such as the text of one large job, goes to the one thread of ``apart``: several would take the interpreter
 from the loop more often.
 
-What several ask for who look at the page is the work of ``READERS``, and in no hurry: its slices are shorter, and each
-has a pause behind it.
+What several ask for who look at the page is the work of ``READERS``, and in no hurry: its slices are shorter, each has
+a pause behind it, and none begins while a commit is under way, whose thread would wait for the interpreter.
 
 Many short calls are as much as a long one: while others call too, all calls of one party together have
 ``SHORT_SHARE`` of the time, and alone as much as there is.
@@ -71,6 +71,10 @@ async def apart_if_large(size: int, work: Callable[P, R], *args: P.args, **kwarg
     return await apart(work, *args, **kwargs) if size > APART_BYTES else work(*args, **kwargs)
 
 
+async def at_once() -> None:
+    """Wait for nothing."""
+
+
 class Turns:
     """The slices of one server: of all answers that take long, one at a time has one."""
 
@@ -80,6 +84,8 @@ class Turns:
         self._calls = Buckets(SHORT_S, SHORT_SHARE)
         self._called: dict[str, float] = {}
         """The last two parties that called, and when."""
+        self.between_commits: Callable[[], Awaitable[None]] = at_once
+        """Waits until what was decided so far is committed: the driver's, while there is one."""
 
     async def answer(self, call: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """The answer to a call of ``ASKED_BY``, which waits while its party has had its share and others call too."""
@@ -103,7 +109,7 @@ class Turns:
 
     def begin(self) -> Slices:
         """The slices of one answer to ``ASKED_BY``, whose first begins now."""
-        return Slices(self._one, self._short, ASKED_BY.get())
+        return Slices(self, self._one, self._short, ASKED_BY.get())
 
 
 class _Metered(Generic[R]):
@@ -137,8 +143,8 @@ class _Metered(Generic[R]):
 class Slices:
     """Call ``rest`` between two pieces of work, none of which takes long."""
 
-    def __init__(self, one: asyncio.Lock, short: Buckets, asked_by: str) -> None:
-        self._one, self._short, self._asked_by = one, short, asked_by
+    def __init__(self, turns: Turns, one: asyncio.Lock, short: Buckets, asked_by: str) -> None:
+        self._turns, self._one, self._short, self._asked_by = turns, one, short, asked_by
         self._slice_s = READERS_SLICE_S if asked_by == READERS else SLICE_S
         self._began, self._since = time.thread_time(), time.monotonic()
         self._before_s = 0.0
@@ -191,6 +197,8 @@ class Slices:
         async with self._one:
             # A call of others comes to the loop several times; most of these times have to find it free.
             await asyncio.sleep((READERS_PAUSES if self._asked_by == READERS else PAUSES) * held_s)
+            if self._asked_by == READERS:
+                await self._turns.between_commits()
 
 
 class Entry(Protocol):

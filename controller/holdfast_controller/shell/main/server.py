@@ -24,6 +24,7 @@ from holdfast_controller.shell.base.audit_files import Retention
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.bundles.bundle_store import BundleStore
 from holdfast_controller.shell.calls.authz import Guard
+from holdfast_controller.shell.calls.slices import TURNS, at_once
 from holdfast_controller.shell.driver import Driver, Observers
 from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.enrolment.port import Enrolling
@@ -179,6 +180,7 @@ async def serve(
             on_ready(port)
         supervisor.tell(READY=1)
         watch.start()
+        TURNS.between_commits = driver.settled
         try:
             await _run_until_told(
                 settings,
@@ -197,6 +199,7 @@ async def serve(
                 bundles,
             )
         finally:
+            TURNS.between_commits = at_once
             watch.stop()
             await local.stop()
             await asyncio.to_thread(kept_series.close)

@@ -27,7 +27,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdfast_controller.shell.calls.slices import ASKED_BY, READERS, apart_if_large
+from holdfast_controller.shell.calls.slices import ASKED_BY, READERS, TURNS, apart_if_large
 from holdfast_controller.shell.rest.printed import Listed, text_of
 from holdfast_controller.shell.rest.streams import gzip_block
 
@@ -187,6 +187,7 @@ class Queue:
         """Return when it is this reader's turn."""
         async with self._one:
             await self._sleep(PAUSE_S)
+            await TURNS.between_commits()
 
 
 class SharedAnswers:

@@ -145,7 +145,16 @@ async def test_a_call_is_ended_where_it_stands_and_may_clean_up(at: Time) -> Non
 
 
 @pytest.mark.parametrize("party", ["user/eve", slices.READERS])
-async def test_work_for_all_readers_has_short_slices_with_a_pause_behind_each(at: Time, party: str) -> None:
+async def test_work_for_all_readers_has_short_slices_with_a_pause_and_a_commit_behind_each(
+    at: Time, party: str
+) -> None:
+    commits = 0
+
+    async def between_commits() -> None:
+        nonlocal commits
+        commits += 1
+
+    at.turns.between_commits = between_commits
     slices.ASKED_BY.set(party)
     some, pauses = at.turns.begin(), list[float]()
     for _ in range(8):
@@ -155,5 +164,6 @@ async def test_work_for_all_readers_has_short_slices_with_a_pause_behind_each(at
         pauses.append(at.waited_s - before)
     if party == slices.READERS:
         assert pauses == pytest.approx([slices.READERS_PAUSES * slices.READERS_SLICE_S] * 8)
+        assert commits == 8
     else:
         assert pauses == [0.0] * 8, "a party of its own has some in a row"
