@@ -106,26 +106,28 @@ fail can keep even their process: [restarts in process](in-process.md).
 |---|---|
 | a package that starts a thread or a process when it is imported, opens a socket or pipe, makes shared memory or a\
  lock of `multiprocessing`, or initialises CUDA | a forked process would lack it, or share it |
-| a package that reads a variable such as `RANK` or `MASTER_PORT`, a secret, or all variables when it is imported\
- | their values are known only at the launch |
+| a package that reads a variable such as `RANK` or `MASTER_PORT`, a secret, or all variables when it is imported;\
+ any start where a `.pth` file or `sitecustomize` does | their values are known only at the launch |
 | a package that reads a variable that the program sets first, or looks into `__main__`; a library where that is\
  `OMP_NUM_THREADS` or the like | the program has not run: set the variable in the job instead |
 | a package that imports a module that the program has in another place, or has put something in place of in\
  `sys.modules` | it would be another module |
-| a package that leaves a file open or a temporary one behind, seeds `random`, or changes its directory, `sys.path`,\
- the root logger, a timer or what a signal does | ranks would share it, or it would come before what the program does |
-| a package that asks for its pid when it is imported, or for the cores that it may use where ranks are\
- [bound](job-file.md#numabinding) | each rank has others |
-| a package that ends the process, or raises another error than ImportError, when it is imported ahead | it \
-needs its program |
+| a package that leaves a file or terminal open or a temporary file behind, seeds `random`, numpy or torch, or\
+ changes its directory, `sys.path`, `sys.argv`, its session, standard streams or priority, the root logger, a timer\
+ or what a signal does | ranks would share it, or it would come before what the program does |
+| a package that asks for its pid, its parent's, its process group or priority when it is imported, or for the cores\
+ that it may use where ranks are [bound](job-file.md#numabinding) | each rank has others |
+| a package that ends the process, raises another error than ImportError, or prints and raises that, when it is\
+ imported ahead; one that imports the module that `-m` runs | it needs its program |
+| a package that warns of the line that imports it (`stacklevel=2`) | the line would not be the program's |
 | code that is not installed as a package | it may have changed; `preload` names what is imported all the same |
-| commands other than `python …`, such as `torchrun` and scripts; `-I`, `-E`, `-S`, `-i` | they start Python \
-in their own way: use one process for each rank instead of a launcher |
+| commands other than `python …`, such as `torchrun` and scripts, those called `python` too; `-I`, `-E`, `-S`, `-i`\
+ | they start Python in their own way: use one process for each rank instead of a launcher |
 | containers, and ranks with a terminal | not supported yet |
-| `PYTHONHASHSEED`, `OMP_NUM_THREADS` and others that are read before any import, where they differ between the \
-ranks of a worker | they can't be changed later |
-| the command, a variable, the account, the Python, a limit, the processors or an imported file has changed since\
- | the old one was in force |
+| `PYTHONHASHSEED`, `OMP_NUM_THREADS` and others that are read before any import, where they differ between the\
+ ranks of a worker | they can't be changed later |
+| the command, a variable, the account, the Python, a limit, the processors, or a file that was imported, or that a\
+ package read when it was imported, has changed since | the old one was in force |
 | more than a twentieth of the host's memory, or a tenth of the worker's, would be held | |
 | the imports take longer than 20 minutes, or leave a process behind | |
 
@@ -144,6 +146,11 @@ hung before it did any work, every later start of the job is cold.
 - Each rank has imported what the first rank had, before the program's first line: `sys.modules` holds it, exit handlers
   and warning filters of packages come first, and `sys.argv[0]` of `-m` is `-m` in packages that read it when imported.
 - `gc.get_objects()` leaves out what the imports have made.
+- Functions that packages register with `os.register_at_fork` when they are imported take part in the program's forks
+  alone.
+- Not seen is a package that, when it is imported, has a command or C code read such a variable or a pid, looks at the
+  frames that import it, or asks the kernel for what a fork takes back (`PR_SET_PDEATHSIG`, `mlockall`): name it in
+  `never`.
 - What a package prints when it is imported, each rank prints at its start.
 - Waiting processes are neither ranks nor work, and have ended before the worker counts as empty at the job's end.
   `ps -e` and `top` call them `holdfast-warm`. Where the agent is not root they are prepared at ordinary priority.

@@ -58,7 +58,11 @@ WITHOUT_BOUND = {
         "doctor/reading.py .said",
         "main/host_shutdown.py .is_under_way",
     },
-    "a rank's own process, which reads of itself": {"shim/warm/hook/sitecustomize.py ._cuda_is_initialised"},
+    "a rank's own process, which reads of itself": {
+        "shim/warm/hook/sitecustomize.py ._Preloader.run_site",
+        "shim/warm/hook/sitecustomize.py ._cuda_is_initialised",
+        "shim/warm/hook/sitecustomize.py ._site_lines",
+    },
     "a file of tests": {"gpu/scripted.py .SignalScript._load", "shim/failpoints.py ._passed"},
     "no file: a method of ours with a bound of its own": {
         "base/programs.py ._Kept.last",

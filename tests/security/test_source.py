@@ -80,8 +80,10 @@ DECIDES_ON_ACCESS = (
     "shell/enrolment/service.py",
 )
 EXAMPLES = ("examples", "deploy")
-OF_THE_JOB = {("agent/holdfast_agent/shim/warm/hook/sitecustomize.py", "__import__")}
-"""Runs as the job's user, in the job's own process, and imports what the job's program imported before."""
+OF_THE_JOB = {("agent/holdfast_agent/shim/warm/hook/sitecustomize.py", name) for name in ("__import__", "exec")}
+"""Runs as the job's user, in the job's own process: imports what the job's program imported before, and runs what its
+Python has run out of .pth files.
+"""
 _MESSAGE = re.compile(r"[a-z]+_pb2\.[A-Z]\w+$")
 """A message of ours, which may have a field of any name."""
 

@@ -233,6 +233,8 @@ class Standby:
             self.inherits = {name: str(fact).encode("latin-1") for name, fact in inherits.items()}
             self.pids = [int(pid) for pid in said["pids"]]
             self.modules = int(said["modules"])
+            if self.inherits["its Python"].split()[:2] != [b"%d" % number for number in said["python"]]:
+                return "its Python is started by another program of that name"
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return "its imports did not come to an end"
         return ""

@@ -38,7 +38,25 @@ WHOLE = "the whole environment"
 ABC: str = os._Environ.get.__code__.co_filename  # of the mappings in the standard library
 NATIVE = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "HDF5_", "TF_", "XLA_", "GRPC_")
 """Variables that a shared library reads when it is loaded, unseen by Python."""
-SUSPECT = ("socket:", "pipe:", "anon_inode:", "/dev/nvidia", "/dev/kfd", "/dev/dri")
+ALIKE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+"""Devices of which it is no matter whether ranks share one."""
+CALLS = {
+    "getpid": "asks for its pid",
+    "getppid": "asks for its parent's pid",
+    "getpgrp": "asks for its process group",
+    "getpgid": "asks for its process group",
+    "getsid": "asks for its session",
+    "get_native_id": "asks for its thread's number",
+    "nice": "changes its priority",
+    "setpriority": "changes its priority",
+    "getpriority": "asks for its priority",
+    "sched_setscheduler": "changes its priority",
+    "sched_getscheduler": "asks for its priority",
+}
+"""Functions that have another answer in each rank, or whose effect the release undoes."""
+COUNTS = {"sched_getaffinity": "counts its cores", "process_cpu_count": "counts its cores"}
+DRAWING = ("random", "numpy.random", "torch")
+"""Modules that draw random numbers, which each rank draws for itself."""
 
 
 def _step_aside() -> list[str]:
@@ -160,9 +178,20 @@ class _Watched(os._Environ):  # type: ignore[type-arg]
 
     def unset(self) -> set[str]:
         """Names that have another value in the program, unless an import has set them here, too."""
-        now: Any = self._data  # type: ignore[attr-defined]
+        now = self.__dict__["_data"]
         began = {name: value if value is None else os.fsencode(value) for name, value in self.preset.items()}
         return {name for name, value in began.items() if now.get(os.fsencode(name)) == value}
+
+    @property
+    def _data(self) -> Any:
+        """The variables themselves; a package may ask for them all the same."""
+        if _asks(sys._getframe(1)):
+            self.read.add(WHOLE)
+        return self.__dict__["_data"]
+
+    def __repr__(self) -> str:
+        self.read.add(WHOLE)
+        return super().__repr__()
 
     def __iter__(self) -> Any:
         if not self._is_filtered():
@@ -222,47 +251,119 @@ class _WatchedMain(type(sys)):  # type: ignore[misc]
 
 
 class _WatchedCall:
-    """Stands in for a function of os while modules are preloaded: each rank will have another answer than they get."""
+    """Stands in for a function while modules are preloaded: each rank will have another answer than they get."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.real = getattr(os, name)
+    def __init__(self, real: Any, does: str) -> None:
+        self.real, self.does = real, does
         self.asked = False
 
     def __call__(self, *arguments: Any) -> Any:
         self.asked |= _asks(sys._getframe(1))
         return self.real(*arguments)
 
-    def begin(self) -> None:
-        """Take the place of the real one."""
-        setattr(os, self.name, self)
 
-    def remove(self) -> None:
-        """Put the real one back wherever this one was imported to."""
-        for module in list(sys.modules.values()):
-            for name, value in list(getattr(module, "__dict__", {}).items()):
-                if value is self:
-                    setattr(module, name, self.real)
+class _WatchedForks:
+    """Stands in for ``os.register_at_fork`` while modules are preloaded: no fork has happened when a program begins, so
+    what a package registers takes no part in those that park it.
+    """
+
+    def __init__(self) -> None:
+        self.real: Any = os.register_at_fork
+        self.later: list[dict[str, Any]] = []
+
+    def __call__(self, **functions: Any) -> None:
+        if _asks(sys._getframe(1)):
+            self.later.append(functions)
+        else:
+            self.real(**functions)
+
+    def register(self) -> None:
+        """Do what was kept back, in a rank."""
+        for functions in self.later:
+            self.real(**functions)
+
+
+class _WatchedOpen:
+    """Stands in for ``open`` while modules are preloaded: keeps which files are read."""
+
+    def __init__(self) -> None:
+        self.real: Any = open
+        self.read: set[str] = set()
+        self.written: set[str] = set()
+
+    def __call__(self, file: Any, mode: str = "r", *arguments: Any, **more: Any) -> Any:
+        if not isinstance(file, int):
+            path = os.path.abspath(os.fsdecode(file))
+            (self.written if set(mode) & set("wax+") else self.read).add(path)
+        return self.real(file, mode, *arguments, **more)
+
+    def files(self) -> set[str]:
+        """Files that were read, without what the kernel makes up and what the modules have written themselves."""
+        return {path for path in self.read - self.written if not path.startswith(("/proc/", "/sys/", "/dev/"))}
+
+
+def _replace(pairs: Sequence[tuple[Any, Any]]) -> None:
+    """Put functions in the place of others wherever these are imported."""
+    new = {id(old): each for old, each in pairs}
+    for module in list(sys.modules.values()):
+        names = _names(module)
+        for name, value in list(names.items()):
+            if id(value) in new:
+                names[name] = new[id(value)]
+
+
+def _names(module: Any) -> dict[str, Any]:
+    """The names in a module; a lazy one would be loaded by asking it."""
+    try:
+        found: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    except AttributeError:
+        return {}
+    return found
 
 
 class _WatchedImports:
-    """First on sys.meta_path while modules are preloaded; finds nothing and keeps what a package imports that the
-    program has not: there another module, or none, stood in for it.
+    """First on sys.meta_path while modules are preloaded; finds nothing itself. Keeps what was looked for, and what a
+    package imports that the program has not: there another module, or none, stood in for it.
     """
 
     def __init__(self, known: set[str]) -> None:
         self.known = known
+        self.is_wanted = False  # the job names it: then it may import more
         self.others: set[str] = set()
+        self.tried: set[str] = set()
+        self.drawn: dict[str, Any] = {}
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
         """Keep a name."""
         frame: Any = sys._getframe(2)
-        if name in self.known or frame.f_code.co_name != "_find_and_load_unlocked":
-            return
-        while frame and frame.f_code.co_filename.startswith("<frozen importlib"):
-            frame = frame.f_back
-        if frame and _asks(frame):
-            self.others.add(name)
+        if frame.f_code.co_name != "_find_and_load_unlocked":
+            return None
+        self.tried.add(name)
+        if name not in self.known and not self.is_wanted:
+            while frame and frame.f_code.co_filename.startswith("<frozen importlib"):
+                frame = frame.f_back
+            if frame and _asks(frame):
+                self.others.add(name)
+        return self._noting(name, path, target) if name in DRAWING else None
+
+    def _noting(self, name: str, path: object, target: object) -> Any:
+        """The spec as others find it; what the module would draw is kept as soon as it is executed: the package that
+        imports it may seed it at once.
+        """
+        finders: list[Any] = list(sys.meta_path)
+        found = (each.find_spec(name, path, target) for each in finders[finders.index(self) + 1 :])
+        spec: Any = next((spec for spec in found if spec), None)
+        execute = getattr(spec and spec.loader, "exec_module", None)
+        if execute is None:
+            return spec
+
+        def noting(module: Any) -> None:
+            del spec.loader.exec_module
+            execute(module)
+            self.drawn = {**_drawn(), **self.drawn}
+
+        spec.loader.exec_module = noting
+        return spec
 
 
 class _WatchedNames:
@@ -303,9 +404,15 @@ class _Preloader:
         found = {name: place for name, place in self.learned if "." not in name and name[:1] != "="}
         self.elsewhere = {name: place for name, place in found.items() if place != _found(name)}
         self.before = before
-        counts = ("sched_getaffinity", "process_cpu_count") if order.get("bound") else ()
-        found_here = [name for name in counts if hasattr(os, name)]
-        self.pid, *self.cores = [_WatchedCall(name) for name in ("getpid", *found_here)]
+        calls = {**CALLS, **COUNTS} if order.get("bound") else CALLS
+        places = (os, sys.modules["_thread"])
+        self.calls = [
+            _WatchedCall(getattr(place, name), does)
+            for name, does in calls.items()
+            for place in places
+            if hasattr(place, name)
+        ]
+        self.forks, self.open = _WatchedForks(), _WatchedOpen()
         self.imports = _WatchedImports({"mmap", *(name for name, _ in self.learned)})  # which the learner imports
         self.temporary: _WatchedNames | None = None
         self.shared: set[bytes] = set()
@@ -322,43 +429,89 @@ class _Preloader:
         for name in defaults:
             os.environ[name] = "1"  # torch asks the driver, and initialises nothing
         plain = os.environ.__class__
-        for each in (os.environ, os.environb):
-            each.__class__ = _Watched
-        for call in (self.pid, *self.cores):
-            call.begin()
+        for environ in (os.environ, os.environb):
+            environ.__class__ = _Watched
+        folder = _ProgramsFolder()
+        watched: list[Any] = [*self.calls, self.forks, self.open]
+        _replace([(each.real, each) for each in watched])
         main = sys.modules["__main__"]
         main.__class__ = _WatchedMain
         try:
-            self.has_hidden = _run_hidden()
-            self.look("sitecustomize", True)
-            if any(name == "random" for name, _ in self.learned):
-                self.load("random", False)  # so that it shows when the first package that imports it seeds it
+            self.start_of_python()
             if any(name == "tempfile" for name, _ in self.learned):
                 self.load("tempfile", False)
                 self.temporary = _WatchedNames(sys.modules["tempfile"])
-            for name, _ in self.learned:
-                if name.startswith("="):
-                    _Watched.preset[name[1:]] = began.get(name[1:])
-                else:
-                    self.load(name, False)
-            beside = os.path.dirname(os.path.realpath(sys.argv[0])) if os.path.isfile(sys.argv[0]) else os.getcwd()
-            sys.path.insert(0, beside)
-            self.state = _state_of_process()
-            try:
+            with folder:
+                self.state = _state_of_process()
+                for name, _ in self.learned:
+                    if name.startswith("="):
+                        _Watched.preset[name[1:]] = began.get(name[1:])
+                    else:
+                        self.load(name, False)
                 for name in self.extra:
                     self.load(name, True)
-            finally:
-                sys.path.remove(beside)
         finally:
             main.__class__ = type(sys)
-            for call in (self.pid, *self.cores):
-                call.remove()
+            _replace([(each, each.real) for each in watched])
             if self.temporary:
                 self.temporary.remove()
-            for each in (os.environ, os.environb):
-                each.__class__ = plain
+            for environ in (os.environ, os.environb):
+                environ.__class__ = plain
             for name in defaults:
                 del os.environ[name]
+
+    def start_of_python(self) -> None:
+        """Do what a start of Python does before its program: sitecustomize, and the .pth files, which were read before
+        anything here could watch, once more for a look.
+        """
+        sys.meta_path.insert(0, self.imports)
+        try:
+            self.has_hidden = _run_hidden()
+            self.look("sitecustomize", True)
+            lines = _site_lines()
+            if lines:
+                self.try_site(lines)
+        finally:
+            sys.meta_path.remove(self.imports)
+
+    def try_site(self, lines: Sequence[tuple[str, str]]) -> None:
+        """Run the code in .pth files in a fork; raises _Unsafe for what `look` finds there."""
+        ours, theirs = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            said = b""
+            try:
+                self.known |= {ours, theirs}
+                self.run_site(lines)
+                self.look("", True)
+            except _Unsafe as unsafe:
+                said = os.fsencode(unsafe.args[1])
+            finally:
+                os.write(theirs, said)
+                os._exit(0)
+        os.close(theirs)
+        why = os.read(ours, 4096)
+        os.close(ours)
+        os.waitpid(pid, 0)
+        if why:
+            raise _Unsafe("a .pth file", os.fsdecode(why))
+
+    def run_site(self, lines: Sequence[tuple[str, str]]) -> None:
+        """Run code of .pth files again, as if for the first time."""
+        for name, module in list(sys.modules.items()):
+            file = str(_names(module).get("__file__") or self.homes[0])
+            if not file.startswith(self.homes[0]) or "-packages/" in file:
+                del sys.modules[name]
+        for variable in list(os.environ.__dict__["_data"]):
+            del os.environb[variable]
+        os.environ.update(self.before)
+        self.state = _state_of_process()
+        for sitedir, line in lines:  # such code may look for a variable of this name
+            try:
+                exec(line, {"sitedir": sitedir})
+            except Exception:  # noqa: BLE001 - Python says so, and goes on
+                pass
+        self.imports.others.clear()  # the program's first rank has had them before it was learned from
 
     def changes(self) -> dict[str, str | None]:
         """Variables that the modules have set, or None for those that they have deleted."""
@@ -371,18 +524,23 @@ class _Preloader:
         top = name.partition(".")[0]
         if name in sys.modules or "__main__" in name.split(".") or name == self.main or self.excluded(name):
             return
+        parts = name.split(".")
+        if any(each in self.imports.tried and each not in sys.modules for each in _prefixes(parts)):
+            return  # a package has tried: it ran, and failed
         first = top not in sys.modules
         if not wanted and (top in self.elsewhere or (first and not self.installed(top))):
             return
         unset: set[str] = os.environ.unset()  # type: ignore[attr-defined]
         native = sorted(each for each in unset if each.startswith(NATIVE))
         libraries = _libraries() if native else set()
-        if not wanted:
-            sys.meta_path.insert(0, self.imports)
+        printed = _printed()
+        self.imports.is_wanted = wanted
+        sys.meta_path.insert(0, self.imports)
         try:
             __import__(name)
-        except ImportError:
-            pass  # the program may well expect that
+        except ImportError:  # the program may well expect that
+            if _printed() != printed:
+                raise _Unsafe(top, "prints something and fails when it is imported ahead") from None
         except BaseException as error:  # noqa: BLE001 - also SystemExit
             raise _Unsafe(top, "raises " + type(error).__name__ + " when it is imported ahead") from None
         finally:
@@ -393,12 +551,11 @@ class _Preloader:
         is_own = _found(top).startswith(self.homes[0]) and "-packages/" not in _found(top)
         if native and not is_own and _libraries() - libraries:
             raise _Unsafe(top, f"may read {native[0]}, which the program sets before, while it is imported")
-        self.look(top, first)
+        self.look(top, first, wanted)
 
     def excluded(self, name: str) -> bool:
         """Whether it, or a package that it is in, is not to be preloaded."""
-        parts = name.split(".")
-        return any(".".join(parts[:end]) in self.never for end in range(1, len(parts) + 1))
+        return any(each in self.never for each in _prefixes(name.split(".")))
 
     def installed(self, top: str) -> bool:
         """Whether a package lies where packages are installed: other code may change between two launches."""
@@ -415,35 +572,40 @@ class _Preloader:
             place in ("built-in", "frozen") or any(home in place + "/" for home in self.homes) for place in places
         )
 
-    def look(self, top: str, first: bool) -> None:
+    def look(self, top: str, first: bool, wanted: bool = False) -> None:
         """Raise _Unsafe if the package has left what a fork would break."""
         if _Watched.read:
             raise _Unsafe(top, "reads " + sorted(_Watched.read)[0] + " while it is imported")
-        if self.pid.asked:
-            raise _Unsafe(top, "asks for its pid while it is imported")
-        if any(call.asked for call in self.cores):
-            raise _Unsafe(top, "counts its cores while it is imported")
+        for call in self.calls:
+            if call.asked:
+                raise _Unsafe(top, f"{call.does} while it is imported")
+        if "__warningregistry__" in globals():
+            raise _Unsafe(top, "warns of the line that imports it")
         if _WatchedMain.asked:
             raise _Unsafe(top, f"looks for {sorted(_WatchedMain.asked)[0]} of the program while it is imported")
         for name, place in self.elsewhere.items():
-            if name in sys.modules and _place(getattr(sys.modules[name], "__spec__", None)) != place:
+            module = _names(sys.modules.get(name))
+            if module and (not wanted or _place(module.get("__spec__")) != place):
                 raise _Unsafe(top, f"imports {name}, of which the program has another")
-        before, self.state = self.state, _state_of_process()
+        for name in (self.main, self.main + ".__main__") if self.main else ():
+            if name in sys.modules and "__path__" not in _names(sys.modules[name]):
+                raise _Unsafe(top, f"imports {name}, which the command runs")
+        before, self.state = {**self.imports.drawn, **self.state}, _state_of_process()
         for name, value in self.state.items():
             if value != before.get(name, value):
                 raise _Unsafe(top, f"changes {name} when it is imported")
         if len(os.listdir("/proc/self/task")) > 1 and not self.ends_at_fork():
             raise _Unsafe(top, "starts a thread when it is imported")
-        with open(f"/proc/self/task/{self.pid.real()}/children") as file:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
             if file.read(4096).strip():
                 raise _Unsafe(top, "starts a process when it is imported")
         for name in os.listdir("/proc/self/fd"):
             try:
                 place = os.readlink("/proc/self/fd/" + name)
-                is_file = stat.S_ISREG(os.stat(int(name)).st_mode)
+                is_folder = stat.S_ISDIR(os.stat(int(name)).st_mode)
             except OSError:
                 continue
-            if int(name) not in self.known and (is_file or place.startswith(SUSPECT)):
+            if int(name) not in self.known and not is_folder and place not in ALIKE:
                 raise _Unsafe(top, "leaves " + place.partition(":")[0] + " open when it is imported")
         if self.temporary and self.temporary.left():
             raise _Unsafe(top, "leaves a temporary file or folder when it is imported")
@@ -476,20 +638,104 @@ def _state_of_process() -> dict[str, Any]:
         "its processors": os.sched_getaffinity(0),
         "a timer": [signal.getitimer(each)[0] > 0 for each in timers],
         "what a signal does": [signal.getsignal(number) for number in range(1, signal.NSIG)],
+        "its session": os.getsid(0),
+        "its standard streams": [_file(fd) for fd in (0, 1, 2)],
         "sys.path": sys.path[:1],
+        "sys.argv": list(sys.argv),
     }
-    modules: dict[str, Any] = sys.modules
-    if hasattr(modules.get("logging"), "root"):
-        root = modules["logging"].root
+    root = _of("logging", "root")
+    if root:
         found["the root logger"] = (root.level, list(root.handlers))
-    if hasattr(modules.get("random"), "getstate"):
-        found["what random draws"] = modules["random"].getstate()
-    if hasattr(modules.get("numpy.random"), "get_state"):
-        _, key, *rest = modules["numpy.random"].get_state()
+    return {**found, **_drawn()}
+
+
+def _of(module: str, name: str) -> Any:
+    """Something in a module, if that is imported and has it."""
+    return _names(sys.modules.get(module)).get(name)
+
+
+def _drawn() -> dict[str, Any]:
+    """The state of each generator of random numbers, of the modules that are imported."""
+    found = {}
+    if _of("random", "getstate"):
+        found["what random draws"] = _of("random", "getstate")()
+    if _of("numpy.random", "get_state"):
+        _, key, *rest = _of("numpy.random", "get_state")()
         found["what numpy.random draws"] = (key.tobytes(), rest)
-    if hasattr(modules.get("torch"), "default_generator"):
-        found["what torch draws"] = modules["torch"].default_generator.initial_seed()
+    if _of("torch", "default_generator"):
+        found["what torch draws"] = _of("torch", "default_generator").initial_seed()
     return found
+
+
+def _file(place: int | str) -> tuple[int, int] | None:
+    """Device and number of a file, or of what is open."""
+    try:
+        found = os.stat(place)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _printed() -> list[int]:
+    """How much has been printed."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    return [os.fstat(fd).st_size for fd in (1, 2) if _file(fd)]
+
+
+def _prefixes(parts: Sequence[str]) -> list[str]:
+    """The name of a module, given in parts, and of the packages that it is in."""
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _site_lines() -> list[tuple[str, str]]:
+    """Code that Python's start has run out of .pth files, each with the folder of the file."""
+    site: Any = sys.modules["site"]
+    folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    found = []
+    for folder in folders:
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+            if name.endswith(".pth"):
+                with open(os.path.join(folder, name), encoding="utf-8-sig", errors="replace") as file:
+                    found += [(folder, line) for line in file if line.startswith(("import ", "import\t"))]
+    return found
+
+
+def _has_modules(place: str) -> bool:
+    """Whether modules are found in a place, as in a folder or an archive."""
+    for hook in sys.path_hooks:
+        try:
+            hook(place)
+            return True
+        except ImportError:
+            pass
+    return False
+
+
+class _ProgramsFolder:
+    """sys.path begins as it will once Python has come to the program."""
+
+    def __init__(self) -> None:
+        script = sys.argv[0]
+        self.first: str | None = os.path.dirname(os.path.realpath(script))
+        if getattr(sys.flags, "safe_path", False):
+            self.first = None
+        elif script in ("-c", "-", ""):
+            self.first = ""
+        elif script == "-m":
+            self.first = os.getcwd()
+        elif _has_modules(script):
+            self.first = os.path.abspath(script) if sys.version_info >= (3, 9) else script
+
+    def __enter__(self) -> None:
+        if self.first is not None:
+            sys.path.insert(0, self.first)
+
+    def __exit__(self, *error: object) -> None:
+        if self.first is not None:
+            sys.path.remove(self.first)
+            sys.path_importer_cache.pop(self.first or os.getcwd(), None)
 
 
 def _libraries() -> set[bytes]:
@@ -563,10 +809,8 @@ def _park(order: Sequence[str]) -> bool:
 
     gc.collect()
     gc.freeze()  # a collection in a rank would copy every page that it looks at
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    places, changes = _places(preloader.homes, began_ns), preloader.changes()
+    _printed()
+    places, changes = _places(preloader, began_ns), preloader.changes()
     pids = []
     for mine in sockets:
         pid = os.fork()
@@ -576,13 +820,15 @@ def _park(order: Sequence[str]) -> bool:
                 if fd != mine:
                     os.close(fd)
             link, printed, meets = _take_order(mine, places, space, own, changes)
-            _renamed(called)
+            preloader.forks.register()
+            _renamed(called, PARKED)
             _await_word(link, printed)
             if meets:
                 _meet()
             return preloader.has_hidden
         pids.append(pid)
-    os.write(control, json.dumps({"pids": pids, "modules": len(sys.modules)}).encode() + b"\n")
+    report = {"pids": pids, "modules": len(sys.modules), "python": _file("/proc/self/exe")}
+    os.write(control, json.dumps(report).encode() + b"\n")
     os._exit(0)
 
 
@@ -601,22 +847,25 @@ def _began_with() -> dict[str, str]:
     return found
 
 
-def _renamed(name: bytes) -> bytes:
-    """Give this process a name, and return the one it had."""
+def _renamed(name: bytes, old: bytes = b"") -> bytes:
+    """Give this process a name, where it still has an old one; returns the one it had."""
     with open("/proc/self/comm", "r+b", buffering=0) as file:
         before = file.read(64).rstrip(b"\n")
-        file.write(name)
+        if before == (old or before):
+            file.write(name)
     return before
 
 
-def _places(homes: Sequence[str], began_ns: int) -> dict[str, tuple[int, int] | None]:
-    """The state of all that must not change until the release: where packages lie, and the files of all modules.
+def _places(preloader: _Preloader, began_ns: int) -> dict[str, tuple[int, int] | None]:
+    """The state of all that must not change until the release: where packages lie, the files of all modules, and what
+    these have read.
 
     A file that has changed since the imports began is as none: which state of it was imported is unknown.
     """
-    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    files = {_names(module).get("__file__") for module in list(sys.modules.values())}
     found = {file for file in files if isinstance(file, str)}
-    installed = {os.path.dirname(file) for file in found if any(home in file for home in homes)}
+    installed = {os.path.dirname(file) for file in found if any(home in file for home in preloader.homes)}
+    found |= preloader.open.files()
     states = {place: _state(place) for place in {*sys.path, *found, *installed}}
     return {**states, **{file: (0, 0) for file in found if _changed_ns(file) >= began_ns}}
 
@@ -712,27 +961,35 @@ def _take_order(
     space.fill([b"=".join((name, value)) for name, _, value in variables if name not in os.environb])
     for name in list(os.environ):
         del os.environ[name]
-    os.environ.update(own)
     os.environb.update({name: value for name, _, value in variables})
-    for name, text in changes.items():
-        if text is not None:
-            os.environ[name] = text
+    for own_name, text in own.items():
+        os.environ.setdefault(own_name, text)
+    for name, changed in changes.items():
+        if changed is not None:
+            os.environ[name] = changed
         elif name in os.environ:
             del os.environ[name]
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
-    if hasattr(sys.modules.get("torch"), "default_generator"):
-        sys.modules["torch"].default_generator.seed()
-    if hasattr(sys.modules.get("logging"), "_startTime"):
+    _be_new()
+    return link, printed, len(variables) < len(given)
+
+
+def _be_new() -> None:
+    """Change in modules what a process of its own would have otherwise."""
+    if _of("numpy.random", "seed"):
+        _of("numpy.random", "seed")()
+    if _of("torch", "default_generator"):
+        _of("torch", "default_generator").seed()
+    if _of("logging", "_startTime"):
         import time
 
         logging: Any = sys.modules["logging"]
         logging._startTime = time.time_ns() if isinstance(logging._startTime, int) else time.time()
-    if "threading" in sys.modules:
-        thread: Any = sys.modules["threading"].main_thread()
+    if _of("threading", "main_thread"):
+        thread = _of("threading", "main_thread")()
         if hasattr(thread, "_set_native_id"):
             thread._set_native_id()  # a fork leaves the number that it had in the process before
-    return link, printed, len(variables) < len(given)
+    for finalizer in (_of("multiprocessing.util", "_finalizer_registry") or {}).values():
+        finalizer._pid = os.getpid()  # it does nothing in a process that has not made it
 
 
 def _await_word(link: Any, printed: Sequence[bytes]) -> None:
