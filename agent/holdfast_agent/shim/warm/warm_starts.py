@@ -31,6 +31,7 @@ MOST_TRIES = 4  # the first, and three without a package that is unsafe
 HELD_S = 30.0  # for the order that follows a generation, before what waits for the next one is ended
 KEPT_S = 600.0  # from the end of a generation to the launch of the next
 PREPARED_S = 1200.0  # for all imports, at the lowest priority beside ranks that leave no processor idle
+TOO_EARLY = "which the program has not imported"  # of what is left out: later the program may have
 HOOKED_S = 120.0  # from the launch until the first rank's Python has begun
 
 
@@ -234,6 +235,8 @@ class WarmStarts:
                 self._give_up(generation, "its command starts Python in another process")
                 return
             self._names = self._learner.names()
+            known = [each for each in zip(self._never, self._left_out, strict=True) if TOO_EARLY not in each[1]]
+            self._never, self._left_out = [name for name, _ in known], [why for _, why in known]
             self._drop(generation)
             self._prepare(generation)
         elif not self._learner.pid() and now - self._began > HOOKED_S:
@@ -252,9 +255,9 @@ class WarmStarts:
             elif generation.room:
                 room = namespaces.take(number, self.directory, ahead=True)
             path = f"{self._worker_cgroup}/w{number}" if generation.cgroup else ""
-            self._warm.never = [*self._warm.never, *self._never]
+            warm = Warm({"preload": self._warm.preload, "never": [*self._warm.never, *self._never]})
             found = self._names, room, path, self._bytes
-            self.standby = Standby(number, self._plans, self._identity, self._warm, *found)
+            self.standby = Standby(number, self._plans, self._identity, warm, *found)
         except (OSError, namespaces.NotAllowed) as error:
             self._give_up(generation, f"preparing it: {getattr(error, 'strerror', None) or error}")
             return

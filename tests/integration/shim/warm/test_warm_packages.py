@@ -125,6 +125,19 @@ def test_packages_that_ask_for_what_each_rank_has_are_left_out(hasty: Callable[.
     )
 
 
+def test_what_was_left_out_before_the_program_had_imported_it_all_is_tried_again(
+    hasty: Callable[..., Shim],
+) -> None:
+    shim = hasty()
+    path = package(shim, "slow", "import colorsys, time\ntime.sleep(1.5)\nimport after")
+    package(shim, "after", "import html")
+    job = Job(shim, "-c", "import slow\n" + HOLD, PYTHONPATH=path)
+    said = job.park()
+    assert "left out: slow imports after, which the program has not imported" in said["message"]
+    said = shim.until("warm")[-1]
+    assert said["ranks"] == 1 and "left out" not in said["message"], said
+
+
 # -- the program, and what it reads
 
 
