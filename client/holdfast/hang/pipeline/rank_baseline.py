@@ -56,9 +56,7 @@ def begin(sample: RankSample) -> tuple[Baseline, RankFeatures]:
 
 
 def observe(base: Baseline, sample: RankSample, tuning: Tuning) -> tuple[Baseline, RankFeatures]:
-    """The rank after one more sample. Time without samples (a restarted agent, a leap of the clock) is no
-    stillness.
-    """
+    """The rank after one more sample. Time without samples (a restarted agent, a leap of the clock) is no stillness."""
     elapsed_s = sample.at_s - base.sample.at_s
     if elapsed_s <= 0:
         return base, _features(base, sample, _life(sample) or Motion.STIRRING, 0.0, None)
@@ -83,8 +81,9 @@ def _life(sample: RankSample) -> Motion | None:
 
 
 def _without_motion(base: Baseline, sample: RankSample, motion: Motion) -> tuple[Baseline, RankFeatures]:
-    # A rank that was waiting when it was stopped has been stopped since then, not since it began to wait.
-    halts = motion in (Motion.STOPPED, Motion.ZOMBIE) and _life(base.sample) is not motion
+    # It has been stopped since then, not since it began to wait; if continued in turns (cpulimit), since it last ran.
+    ran = sample.process and base.sample.process and sample.process.cpu_s > base.sample.process.cpu_s
+    halts = motion in (Motion.STOPPED, Motion.ZOMBIE) and (bool(ran) or _life(base.sample) is not motion)
     base = replace(base, sample=_keep_process(base, sample))
     if motion is Motion.UNSEEN or halts:
         base = replace(base, still_since_s=sample.at_s)

@@ -203,6 +203,13 @@ def test_a_rank_is_stopped_since_it_was_stopped_however_long_it_has_waited_befor
     assert (seen.motion, seen.still_since_s) == (Motion.BLOCKED, 362.0)
 
 
+def test_a_rank_that_is_stopped_and_continued_in_turns_has_been_stopped_since_it_last_ran() -> None:
+    rank = Rank()
+    rank.lives(60, **TRAINS)
+    assert rank.lives(60, cpu=0.01, state=State.STOPPED).still_since_s == 120.0
+    assert rank.lives(20, state=State.STOPPED).still_since_s == 120.0
+
+
 def test_what_cannot_be_read_is_unseen_and_counts_from_when_it_can_again() -> None:
     rank = Rank()
     rank.lives(60, **TRAINS)
