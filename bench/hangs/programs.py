@@ -1,9 +1,9 @@
 """Programs that hang or only look like it, on a dev cluster with default thresholds.
 
-``python -m bench.hangs.programs``. Each program of ``hung_programs`` and ``healthy_programs`` is a job of two ranks
-with action RESTART, all of them at the same time, so that the machine is loaded as well. Twice as many go on beside
-them on the same host, or so many hangs at once would pass for a fault of the host. Prints the outcome of each, beside
-the expected one.
+``python -m bench.hangs.programs``. Each program of ``hung_programs``, ``healthy_programs`` and ``inner_programs`` is a
+job of two ranks with action RESTART, all of them at the same time, so that the machine is loaded as well. Twice as many
+go on beside them on the same host, or so many hangs at once would pass for a fault of the host. Prints the outcome of
+each, beside the expected one.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.hangs import healthy_programs, hung_programs
+from bench.hangs import healthy_programs, hung_programs, inner_programs
 from bench.hangs.program_gang import Case
 
 from holdfast import settings
 from holdfast._sdk import json_view
 from holdfast.client import Client
 
-CASES = hung_programs.CASES | healthy_programs.CASES
+_MODULES = (hung_programs, healthy_programs, inner_programs)
+CASES = hung_programs.CASES | healthy_programs.CASES | inner_programs.CASES
 BYSTANDER = "import time\nfor step in range(10_000): print('step', step, flush=True); time.sleep(5)"
 HOLDFAST = [sys.executable, "-m", "holdfast"]
 
@@ -87,7 +88,7 @@ def submit(env: dict[str, str], name: str, case: Case, folder: Path, port: int, 
         options += ["--env", f"{variable}={value}"]
     if case.timeout:
         options += ["--hang-timeout", case.timeout]
-    module = hung_programs if name in hung_programs.CASES else healthy_programs
+    module = next(one for one in _MODULES if name in one.CASES)
     command = [sys.executable, str(module.__file__), name]
     if case.script:
         script = work / "run.sh"

@@ -97,6 +97,86 @@ async def test_a_thread_that_asks_a_service(stage: Stage, tmp_path: Path) -> Non
     assert found.what.endswith("in a thread")
 
 
+ASK = (
+    "import socket, queue, asyncio, multiprocessing as mp\n"
+    "from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor\n"
+    "def ask(_=0): socket.create_connection(('127.0.0.1', {port}), timeout=300).recv(1)\n"
+    "def nap(_=0): time.sleep(300)\n"
+    "def sleeps(): subprocess.run(['sleep', '300'])\n"
+    "def put(work): q.put(work())\n"
+    "def beat():\n"
+    "    while True: time.sleep(20)\n"
+    "async def child(): await (await asyncio.create_subprocess_exec('sleep', '300')).wait()\n"
+    "def start(work): threading.Thread(target=put, args=(work,), daemon=True).start()\n"
+    "q, context, lock = queue.Queue(), mp.get_context('fork'), threading.Lock()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("start(ask)\nq.get()", "127.0.0.1:{port}, in a thread"),
+        ("threading.Thread(target=ask).start()\nlock.acquire(); lock.acquire()", "127.0.0.1:{port}, in a thread"),
+        ("pool = context.Pool(2)\npool.map(ask, range(2))", "127.0.0.1:{port}"),
+        ("pool = ProcessPoolExecutor(1, context)\npool.submit(ask).result()", "127.0.0.1:{port}, in a thread"),
+    ],
+    ids=["thread", "lock", "pool", "executor"],
+)
+async def test_what_a_thread_or_a_pool_asks_is_waited_for(
+    stage: Stage, tmp_path: Path, code: str, what: str
+) -> None:
+    with silent_server() as port:
+        found = await waits(stage, ASK.format(port=port) + code, tmp_path)
+    assert (found.kind, found.what.endswith(what.format(port=port))) == (WaitKind.OUTSIDE, True), found
+
+
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("start(nap)\nq.get()", "a thread, asleep"),
+        ("threading.Thread(target=nap).start()\nlock.acquire(); lock.acquire()", "a thread, asleep"),
+        ("pool = ThreadPoolExecutor(1)\npool.submit(time.sleep, 300).result()", "a thread, asleep"),
+        ("pool = context.Pool(2)\npool.map(nap, range(2))", "2 processes below it, asleep"),
+        ("start(sleeps)\nq.get()", "`sleep`, asleep"),
+        ("asyncio.run(asyncio.to_thread(nap))", "a thread, asleep"),
+        ("asyncio.run(child())", "`sleep`, asleep"),
+        ("threading.Event().wait(300)", "with a time limit"),
+        ("q.get(timeout=300)", "with a time limit"),
+        (
+            "r, w = mp.Pipe(False); context.Process(target=threading.Event().wait).start(); w.close()\nr.poll(300)",
+            "with a time limit",
+        ),
+        ("s = context.Semaphore(0); context.Process(target=nap).start()\ns.acquire()", "`python`, asleep"),
+    ],
+    ids=[
+        "queue",
+        "lock",
+        "future",
+        "pool",
+        "command",
+        "asyncio",
+        "asyncio child",
+        "event",
+        "limit",
+        "pipe",
+        "semaphore",
+    ],
+)
+async def test_what_sleeps_in_a_thread_or_a_pool_wakes_again(
+    stage: Stage, tmp_path: Path, code: str, what: str
+) -> None:
+    found = await waits(stage, ASK.format(port=1) + code, tmp_path)
+    assert (found.kind, found.what.endswith(what)) == (WaitKind.SLEEP, True), found
+
+
+@pytest.mark.parametrize("more", ["", "threading.Thread(target=beat, daemon=True).start()\n"], ids=["none", "naps"])
+async def test_a_queue_that_nothing_fills_is_a_lock_beside_a_heartbeat(
+    stage: Stage, tmp_path: Path, more: str
+) -> None:
+    found = await waits(stage, ASK.format(port=1) + more + "q.get()", tmp_path)
+    assert found.kind is WaitKind.LOCK, found
+
+
 async def test_c_code_whose_threads_ask_a_service(stage: Stage, tmp_path: Path) -> None:
     with silent_server() as port:
         # As C code does: its thread has no Python frames.
@@ -130,6 +210,19 @@ async def test_a_rendezvous_that_a_peer_never_reaches(stage: Stage, tmp_path: Pa
     )
     found = await waits(stage, code, tmp_path)
     assert (found.kind, found.place) == (WaitKind.PEER, "init_process_group")
+
+
+@pytest.mark.require("torch")
+async def test_a_store_of_its_own_is_the_ranks_meeting_point(stage: Stage, tmp_path: Path) -> None:
+    port = free_port()
+    stage.peers = (f"127.0.0.1:{port}",)
+    code = (
+        "import torch.distributed as d, datetime\n"
+        f"store = d.TCPStore('127.0.0.1', {port}, 2, True, wait_for_workers=False)\n"
+        "store.wait(['done'], datetime.timedelta(hours=3))"
+    )
+    found = await waits(stage, code, tmp_path)
+    assert (found.kind, found.what) == (WaitKind.PEER, f"the store at 127.0.0.1:{port}")
 
 
 @pytest.mark.require("torch")

@@ -45,6 +45,8 @@ _ON_DESCRIPTOR = frozenset(
 )  # fmt: skip
 _EPOLL = frozenset({"epoll_wait", "epoll_pwait", "epoll_pwait2"})
 _FUTEX = frozenset({"futex", "futex_waitv"})
+_FUTEX_PRIVATE, _FUTEX_REALTIME = 128, 256
+_FUTEX_WAIT, _FUTEX_WAIT_BITSET = 0, 9
 _SIGNALS = frozenset({"pause", "rt_sigsuspend", "rt_sigtimedwait"})
 _P_PID, _P_PIDFD = 1, 3
 _TIMER_ABSTIME = 1
@@ -105,6 +107,8 @@ class Blocked:
     epoll: bool = False
     path: int = 0
     limit: Limit | None = None
+    # A futex that another process may wake, such as a semaphore of multiprocessing's.
+    shared: bool = False
 
 
 def name(number: int, machine: str) -> str:
@@ -141,7 +145,9 @@ def blocked(call: Call, machine: str) -> Blocked:
 
 def _other(called: str, a: tuple[int, ...]) -> Blocked:
     if called in _FUTEX:
-        return Blocked(called, For.FUTEX)
+        if called != "futex":
+            return Blocked(called, For.FUTEX)
+        return Blocked(called, For.FUTEX, limit=_futex_limit(a), shared=not a[1] & _FUTEX_PRIVATE)
     if called == "wait4":
         return Blocked(called, For.CHILD, max(0, _signed(a[0])))
     if called == "waitid":
@@ -157,6 +163,14 @@ def _clock_limit(a: tuple[int, ...]) -> Limit:
     if not a[1] & _TIMER_ABSTIME:
         return Limit(TimeForm.TIMESPEC, a[2])
     return Limit(TimeForm.MONOTONIC if a[0] == _CLOCK_MONOTONIC else TimeForm.OTHER_CLOCK, a[2])
+
+
+def _futex_limit(a: tuple[int, ...]) -> Limit | None:
+    operation = a[1] & (_FUTEX_PRIVATE - 1)
+    if operation == _FUTEX_WAIT:
+        return Limit(TimeForm.TIMESPEC, a[3])
+    monotonic = operation == _FUTEX_WAIT_BITSET and not a[1] & _FUTEX_REALTIME
+    return Limit(TimeForm.MONOTONIC, a[3]) if monotonic else None
 
 
 def _signed(value: int) -> int:

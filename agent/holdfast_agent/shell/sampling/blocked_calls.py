@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.hang.pipeline.samples import State
-from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
+from holdfast.hang.pipeline.waits import A_SIGNAL, FUTEX, UNSEEN, Wait, WaitKind
 from holdfast_agent.core.proc import descriptors, system_calls, waits
 from holdfast_agent.core.proc.descriptors import Link, Lock, Sort, Tcp
 from holdfast_agent.core.proc.proc_text import Call
@@ -23,6 +23,10 @@ _MACHINE = os.uname().machine
 _EPOLLED_MOST = 64
 _FILES_MOST = 256
 _CHILDREN_MOST, _THREADS_MOST = 16, 32
+NAP_S, LONG_SLEEP_S = 30.0, 600.0
+"""Of a thread's sleeps a shorter one may be a heartbeat's, and a longer one, a child's as well, has no end in sight. So
+has a wait with a time limit; a shorter limit is a poll's."""
+TIME_LIMIT = ", with a time limit"
 _POLL_S = 15.0
 """Who asks for a lock again and again sleeps no longer in between."""
 ALIVE = (State.SLEEPING, State.DISK, State.RUNNING)
@@ -65,6 +69,17 @@ class CallJudge:
         """Whether the call is one in which a thread passes the time until it asks for a lock again."""
         return system_calls.blocked(call, _MACHINE).waits_for in (For.CLOCK, For.FUTEX)
 
+    @staticmethod
+    def is_shared(call: Call) -> bool:
+        """Whether the call is a lock's that another process may release."""
+        return system_calls.blocked(call, _MACHINE).shared
+
+    def limit_s(self, turn: Turn, subject: Subject, call: Call) -> float:
+        """When the wait for a lock gives up by itself; infinite where that isn't known."""
+        blocked = system_calls.blocked(call, _MACHINE)
+        until_s = self._until_s(turn, subject, blocked.limit) if blocked.waits_for is For.FUTEX else None
+        return math.inf if until_s is None else until_s
+
     def _judge(self, turn: Turn, subject: Subject, call: Call, before: Wait | None) -> Wait:
         member = subject.member
         if call.number < 0:
@@ -81,13 +96,17 @@ class CallJudge:
                 until_s = self._until_s(turn, subject, blocked.limit)
                 if not ends and blocked.name.startswith(("poll", "ppoll", "select", "pselect")):
                     return Wait(WaitKind.UNKNOWN)
-                return waits.of_ends(ends, until_s)
+                found = waits.of_ends(ends, until_s)
+                limited = until_s is not None and NAP_S < until_s - subject.call_s <= LONG_SLEEP_S
+                if found.kind is WaitKind.CHILD and limited:
+                    return Wait(WaitKind.SLEEP, f"{found.what or 'a child'}{TIME_LIMIT}")
+                return found
             case For.CHILD:
                 return self._child(turn, subject, blocked.number)
             case For.CLOCK:
                 return Wait(WaitKind.SLEEP, until_s=self._until_s(turn, subject, blocked.limit))
             case For.SIGNAL:
-                return Wait(WaitKind.SLEEP, "a signal", until_s=math.inf)
+                return Wait(WaitKind.SLEEP, A_SIGNAL, until_s=math.inf)
             case For.PATH:
                 return Wait(WaitKind.FILE, member.read_path(turn, blocked.path))
             case For.RESUMED if before is not None and before.kind is not WaitKind.RUNNING:
@@ -183,6 +202,9 @@ class CallJudge:
         if not other and row.remote[0] in (row.local[0], "127.0.0.1", "::1"):
             other = table.listeners.get(row.remote[1], 0)
         if other and (found := self._holders(turn, subject, Sort.SOCKET, other)):
+            if found.kind is WaitKind.LOCK and row.remote[1] == subject.gang.meeting_port:
+                # The ranks' store is in this one itself: what it asks for, a peer has yet to set.
+                return End(WaitKind.PEER, f"the store at {descriptors.shown(row.remote)}", accepted)
             return replace(found, accepted=accepted)
         kind = WaitKind.PEER if subject.gang.has(row.remote) else WaitKind.OUTSIDE
         return End(kind, descriptors.shown(row.remote), accepted)
@@ -209,7 +231,7 @@ class CallJudge:
         """
         members = subject.tree.members
         known = [members[pid]] if pid in members else []
-        below = known or [one for one in list(members.values()) if one.parent == subject.member.pid]
+        below = known or self._children_of(subject)
         found = self._outside(turn, subject, below)
         if found.kind is not WaitKind.CHILD or len(below) != 1 or below[0].stat.state not in ALIVE:
             return found
@@ -217,8 +239,11 @@ class CallJudge:
         if wait is None or wait.kind not in (WaitKind.UNKNOWN, WaitKind.REQUEST, WaitKind.MEETING):
             return found
         if wait.kind is WaitKind.UNKNOWN:
-            return Wait(WaitKind.OUTSIDE, f"{found.what}, busy with something that can't be seen")
+            return Wait(WaitKind.OUTSIDE, f"{found.what}, {UNSEEN}")
         return replace(wait, what=found.what)
+
+    def _children_of(self, subject: Subject) -> list[Member]:
+        return [one for one in list(subject.tree.members.values()) if one.parent == subject.member.pid]
 
     def _outside(self, turn: Turn, subject: Subject, members: Sequence[Member]) -> Wait:
         """The wait for one of these: for what one of them waits for outside the job, or for the first that wakes."""
@@ -246,11 +271,26 @@ class CallJudge:
             return replace(min(wakes or asleep, key=lambda one: one.until_s or 0.0), what=what)
         return Wait(WaitKind.CHILD, what)
 
-    def below(self, turn: Turn, subject: Subject, *, main: bool = True) -> Iterator[Wait]:
-        """The waits of a process's threads, the main one's first unless it is left out."""
+    def children(self, turn: Turn, subject: Subject) -> Wait:
+        """The wait for any of its children, of a process whose call doesn't say that it waits for one."""
+        return self._outside(turn, subject, self._children_of(subject))
+
+    def below(self, turn: Turn, subject: Subject) -> Iterator[Wait]:
+        """The waits of a process's threads, the main one's first."""
+        yield from self._waits_of(turn, subject, (0, *subject.member.read_threads(turn, _THREADS_MOST)))
+
+    def others(self, turn: Turn, subject: Subject) -> list[Wait]:
+        """The waits of all its threads but the main one."""
+        return self.beside(turn, subject, subject.member.read_threads(turn, _THREADS_MOST))
+
+    def beside(self, turn: Turn, subject: Subject, threads: Sequence[int]) -> list[Wait]:
+        """The waits of these of its threads, as far as they still run."""
+        return list(self._waits_of(turn, replace(subject, looked=set()), threads))
+
+    def _waits_of(self, turn: Turn, subject: Subject, threads: Iterable[int]) -> Iterator[Wait]:
         member = subject.member
         try:
-            for thread in (*((0,) if main else ()), *member.read_threads(turn, _THREADS_MOST)):
+            for thread in threads:
                 call = member.read_call(turn, thread)
                 if isinstance(call, Call):
                     yield self.judge(turn, replace(subject, woke=False), call, None)

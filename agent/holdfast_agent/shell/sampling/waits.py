@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 from holdfast._base.printable import one_line
 from holdfast.hang.pipeline.frame_waits import StackWait
-from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
+from holdfast.hang.pipeline.waits import A_THREAD, FUTEX, Wait, WaitKind
 from holdfast_agent.core.proc import waits
+from holdfast_agent.core.proc.proc_text import Call
 from holdfast_agent.core.proc.waits import Gang
-from holdfast_agent.shell.sampling.blocked_calls import ALIVE, CallJudge, Subject
+from holdfast_agent.shell.sampling.blocked_calls import ALIVE, LONG_SLEEP_S, NAP_S, TIME_LIMIT, CallJudge, Subject
 from holdfast_agent.shell.sampling.guarded_reader import Turn
 from holdfast_agent.shell.sampling.holders import Tables
 from holdfast_agent.shell.sampling.processes import Gone
@@ -32,6 +33,7 @@ LONGER, TURN_S = 1.1, 2.0
 """How much longer the sleeps of one loop may be than its first one, which is seen after it has begun."""
 POLL_SHARE = 0.2
 """A rank that uses less of a core is asked whether it asks for a lock again and again: each time takes some CPU."""
+_OUTSIDE = (WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.PERSON)
 _WORDS = 120
 
 
@@ -48,6 +50,15 @@ class _Seen:
     wait: Wait | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Led:
+    """The wait that frames have led to, of a rank that has waited since ``since_s``, and when it was looked for."""
+
+    since_s: float | None
+    judged_s: float = -math.inf
+    wait: Wait | None = None
+
+
 class WaitReader:
     """The waits of all ranks of a host."""
 
@@ -55,8 +66,7 @@ class WaitReader:
         self._tables = tables
         self._calls = CallJudge(tables)
         self._seen: dict[int, _Seen] = {}
-        # What frames have led to: when it was looked at, and the wait.
-        self._led: dict[int, tuple[float, Wait | None]] = {}
+        self._led: dict[int, _Led] = {}
 
     def keep(self, pids: Iterable[int]) -> None:
         """Forget all processes but these."""
@@ -95,35 +105,59 @@ class WaitReader:
             quiet = _used_share(before, ticks, now_s) < QUIET_SHARE
             seen = self._look(turn, subject, before, switches, quiet=quiet)
             self._seen[pid] = seen
-            if seen.wait is not None and seen.wait.what == FUTEX and stack is not None and stack.own:
-                return self._beside(turn, subject, seen.wait)
+            if seen.wait is not None and stack is not None and _within(seen.wait, stack):
+                return self._beside(turn, subject, seen, seen.wait, stack)
             if seen.wait is not None and seen.wait.kind is WaitKind.SLEEP and stack is not None and stack.asks:
                 return self._asking(turn, subject, seen.wait)
         except Gone:
             return None
         return seen.wait
 
-    def _beside(self, turn: Turn, subject: Subject, wait: Wait) -> Wait:
-        """The wait of another thread, if something outside the job can end that; else the main thread's own."""
-        pid = subject.member.pid
-        judged_s, found = self._led.get(pid, (-RECHECK_S, None))
-        if subject.now_s - judged_s >= RECHECK_S:
-            waits_below = self._calls.below(turn, subject, main=False)
-            outside = (one for one in waits_below if one.kind in (WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.PERSON))
-            found = next(outside, None)
-            self._led[pid] = subject.now_s, found
-        return (
-            wait if found is None else replace(wait, kind=found.kind, what=f"{_clipped(found.what)}, in a thread")
-        )
+    def _beside(self, turn: Turn, subject: Subject, seen: _Seen, wait: Wait, stack: StackWait) -> Wait:
+        """The wait of the threads or children that the main thread waits for, if their calls tell; else its own.
+
+        What was found is kept for as long as the main thread waits: nothing shows it between two requests or sleeps.
+        """
+        led = self._led_by(subject, wait)
+        if subject.now_s - led.judged_s >= RECHECK_S:
+            call = Call(seen.key[0], seen.key[1:])
+            # A semaphore of multiprocessing's is released by a child as often as not.
+            of_child = stack.kind is WaitKind.CHILD or (stack.own and self._calls.is_shared(call))
+            found = self._behind(turn, subject, stack, of_child=of_child) or led.wait
+            limit_s = self._calls.limit_s(turn, replace(subject, call_s=seen.call_s), call)
+            if found is None and NAP_S < limit_s - subject.now_s <= LONG_SLEEP_S:
+                found = Wait(WaitKind.SLEEP, f"{FUTEX}{TIME_LIMIT}")
+            led = self._led[subject.member.pid] = replace(led, judged_s=subject.now_s, wait=found)
+        return wait if led.wait is None else replace(led.wait, since_s=wait.since_s)
+
+    def _behind(self, turn: Turn, subject: Subject, stack: StackWait, *, of_child: bool) -> Wait | None:
+        """A wait for something outside, or a sleep, of threads whose frames don't tell, or of children; else None."""
+        threads = self._calls.beside(turn, subject, stack.unclear)
+        waits = list(self._calls.others(turn, subject)) if stack.own else threads
+        for one in waits:
+            if one.kind in _OUTSIDE:
+                return replace(one, what=f"{_clipped(one.what)}, in {A_THREAD}")
+        for one in threads:
+            if one.kind is WaitKind.SLEEP and NAP_S < _left_s(one, subject) <= LONG_SLEEP_S:
+                return Wait(WaitKind.SLEEP, f"{_clipped(one.what) or A_THREAD}, asleep")
+        if not of_child:
+            return None
+        child = self._calls.children(turn, subject)
+        if child.kind is WaitKind.SLEEP and _left_s(child, subject) <= LONG_SLEEP_S:
+            return Wait(WaitKind.SLEEP, f"{_clipped(child.what)}, asleep")
+        return replace(child, what=_clipped(child.what)) if child.kind in _OUTSIDE else None
 
     def _asking(self, turn: Turn, subject: Subject, wait: Wait) -> Wait:
         """The wait for a peer that holds a file lock, where the frames say that the rank asks for one; else its own."""
-        pid = subject.member.pid
-        judged_s, found = self._led.get(pid, (-RECHECK_S, None))
-        if subject.now_s - judged_s >= CHILD_RECHECK_S:
-            found = self._calls.locked_by_a_peer(turn, subject)
-            self._led[pid] = subject.now_s, found
-        return wait if found is None else replace(found, what=_clipped(found.what), since_s=wait.since_s)
+        led = self._led_by(subject, wait)
+        if subject.now_s - led.judged_s >= CHILD_RECHECK_S:
+            led = replace(led, judged_s=subject.now_s, wait=self._calls.locked_by_a_peer(turn, subject))
+            self._led[subject.member.pid] = led
+        return wait if led.wait is None else replace(led.wait, what=_clipped(led.wait.what), since_s=wait.since_s)
+
+    def _led_by(self, subject: Subject, wait: Wait) -> _Led:
+        led = self._led.get(subject.member.pid)
+        return led if led is not None and led.since_s == wait.since_s else _Led(wait.since_s)
 
     def _look(self, turn: Turn, subject: Subject, before: _Seen, switches: int | None, *, quiet: bool) -> _Seen:
         """The newest look. Of a rank that uses some CPU only a lock is seen that it polls."""
@@ -164,6 +198,16 @@ def _used_share(before: _Seen, ticks: int, now_s: float) -> float:
     """The share of a core that it has used since the look before; one tick of the clock is no use."""
     grown = ticks - before.ticks
     return 0.0 if grown <= 1 else grown * _TICK_S / max(now_s - before.at_s, _TICK_S)
+
+
+def _within(wait: Wait, stack: StackWait) -> bool:
+    """Whether all that shows of a wait is that a thread of its own ends it, or perhaps a child: frames tell more."""
+    inner = wait.kind is WaitKind.LOCK or (wait.kind, wait.what) == (WaitKind.UNKNOWN, FUTEX)
+    return inner and stack.at_s >= (wait.since_s or 0.0)
+
+
+def _left_s(wait: Wait, subject: Subject) -> float:
+    return math.inf if wait.until_s is None else wait.until_s - subject.now_s
 
 
 def _since(wait: Wait, before: Wait | None, now_s: float) -> Wait:

@@ -20,7 +20,7 @@ from holdfast.hang.judge.snapshot import Seen, View
 from holdfast.hang.pipeline.features import GpuLook, Motion
 from holdfast.hang.pipeline.frame_waits import kind_of
 from holdfast.hang.pipeline.samples import State
-from holdfast.hang.pipeline.waits import Wait, WaitKind
+from holdfast.hang.pipeline.waits import A_SIGNAL, FUTEX, UNSEEN, Wait, WaitKind
 
 _UNKNOWN = Wait(WaitKind.UNKNOWN)
 
@@ -100,19 +100,28 @@ def _group_words(group: Sequence[Blocker], now_s: float) -> str:
 
 def wait_words(wait: Wait, now_s: float, *, many: bool = False) -> str:
     """A wait in words that follow the name of a rank, or of ``many``."""
-    if wait.kind is WaitKind.SLEEP:
-        verb = "sleep" if many else "sleeps"
-        if wait.until_s is None:
-            return verb
-        left_s = wait.until_s - now_s
-        if left_s <= 0:
-            return f"{verb} again and again"
-        return f"{verb} for {left_s / 60:.0f} min more" if left_s < 86400 else f"{verb} without an end in sight"
     verb = "wait" if many else "waits"
+    if wait.kind is WaitKind.SLEEP:
+        return _sleep_words(wait, now_s, many=many)
     if wait.kind is WaitKind.UNKNOWN:
         return f"{verb} for something that can't be seen"
+    if wait.what.endswith(UNSEEN):
+        return f"{verb} for {wait.what}"
     what = "locks of their own" if many and wait.kind is WaitKind.LOCK else wait.kind.value
     return f"{verb} for {what}" + (f" ({wait.what})" if wait.what else "")
+
+
+def _sleep_words(wait: Wait, now_s: float, *, many: bool) -> str:
+    others = f"{'wait' if many else 'waits'} for {wait.what}" if wait.what else ""
+    if others and (wait.until_s is None or wait.what == A_SIGNAL):
+        return others
+    verb = f"{others}, which sleeps" if others else "sleep" if many else "sleeps"
+    if wait.until_s is None:
+        return verb
+    left_s = wait.until_s - now_s
+    if left_s <= 0:
+        return f"{verb} again and again"
+    return f"{verb} for {left_s / 60:.0f} min more" if left_s < 86400 else f"{verb} without an end in sight"
 
 
 class Gang:
@@ -153,7 +162,10 @@ class Gang:
         place = group.place if group is not None else ""
         if group is not None and group.meets:
             return Wait(WaitKind.PEER, place)
-        if group is not None and (kind := kind_of(group.stacks[0].frames)) is not None:
+        kind = kind_of(group.stacks[0].frames) if group is not None else None
+        # Behind a lock the agent, which has the frames as well, looks at other threads and at children next.
+        inner = kind in (WaitKind.LOCK, WaitKind.CHILD) and rank.wait is not None and rank.wait.what == FUTEX
+        if kind is not None and not inner:
             return Wait(kind, place=place)
         if rank.state is State.DISK:
             return Wait(WaitKind.FILE, rank.mount, place=place)
@@ -233,7 +245,8 @@ class Gang:
         if rank.state is State.DISK and hidden:
             # It hangs in the driver itself.
             return Patience.SHORT
-        if wait.kind is WaitKind.SLEEP and wait.until_s is not None and not self.wakes(seen):
+        endless = wait.until_s is not None and wait.what != A_SIGNAL and not self.wakes(seen)
+        if wait.kind is WaitKind.SLEEP and endless:
             return Patience.SHORT
         found = Patience.OPEN if wait.at_work else _PATIENCE[wait.kind]
         # A GPU whose load is unclear may compute what a thread of the rank waits for.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.hang.evidence.evidence import ThreadStack
 from holdfast.hang.evidence.frames import Frame, meeting, place, without_waiting
-from holdfast.hang.pipeline.waits import A_THREAD, FUTEX, Wait, WaitKind
+from holdfast.hang.pipeline.waits import A_SIGNAL, A_THREAD, FUTEX, Wait, WaitKind
 
 # (Kind, the library's path, its functions): the first that fits a frame. No functions: all of them.
 _TABLE: tuple[tuple[WaitKind, str, str], ...] = (
@@ -33,7 +33,7 @@ _TABLE: tuple[tuple[WaitKind, str, str], ...] = (
     (WaitKind.PEER, r"torch/nn/parallel/distributed\.py|torch/distributed/(fsdp|tensor|algorithms)/", r""),
     (WaitKind.PEER, r"torch/(autograd|cuda)/", r"backward|_?engine_run_backward|run_backward|synchronize"),
     (WaitKind.PEER, r"horovod/|mpi4py/|deepspeed/comm/|jax/_src/distributed|jax/experimental/multihost_utils", r""),
-    (WaitKind.CHILD, r"subprocess\.py|multiprocessing/|concurrent/futures/process\.py|asyncio/subprocess\.py", r""),
+    (WaitKind.CHILD, r"subprocess\.py|multiprocess(ing)?/|concurrent/futures/process\.py|asyncio/subprocess\.py", r""),
     (WaitKind.CHILD, r"torch/utils/data/dataloader\.py", r"_try_get_data|_get_data|_shutdown_workers|_reset"),
     (WaitKind.CHILD, r"torch/multiprocessing/|torch/_inductor/|joblib/|loky/|pexpect/", r""),
     (WaitKind.FILE, r"filelock/|portalocker/|fasteners/|sqlite3/|diskcache/", r""),
@@ -56,7 +56,7 @@ _GENTLEST_FIRST = (WaitKind.PERSON, WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.CH
 # Threads that only accompany a training, whatever they wait for.
 _COMPANIONS = re.compile(
     r"wandb/|tensorboard|tqdm/|prometheus_client/|opentelemetry/|sentry_sdk/|ipykernel/|grpc/|clearml/|neptune/"
-    r"|multiprocessing/(queues|resource_sharer|managers)|torch/utils/data/_utils/pin_memory"
+    r"|multiprocess(ing)?/(queues|resource_sharer|managers)|torch/utils/data/_utils/pin_memory"
 )
 _FOR_THREADS = frozenset(
     {
@@ -64,6 +64,8 @@ _FOR_THREADS = frozenset(
         *(("concurrent", name) for name in ("result", "wait", "as_completed", "result_iterator")),
     }
 )
+# Threads that run a pool's tasks, or wait for the processes of a pool or of an event loop.
+_POOLS = re.compile(r"concurrent/futures/(thread|process)\.py|asyncio/unix_events\.py")
 _LOCKS = re.compile(r"filelock/|portalocker/|fasteners/")
 _IN_A_THREAD = "served by a thread"
 _LONG_SLEEP_S = 600.0
@@ -85,6 +87,8 @@ class StackWait:
     serves: bool = False
     # The main thread asks for a file lock, by a library that opens the file for each try alone.
     asks: bool = False
+    # Threads of the training whose frames don't tell how long they may take: only their system calls do.
+    unclear: tuple[int, ...] = ()
 
 
 def read(threads: Sequence[ThreadStack], at_s: float) -> StackWait:
@@ -94,8 +98,11 @@ def read(threads: Sequence[ThreadStack], at_s: float) -> StackWait:
         return StackWait(at_s, None)
     kind, what = _kind(main.frames)
     own = not without_waiting(main.frames)[0].library
+    unclear: list[int] = []
     if kind in (None, WaitKind.LOCK):
-        others = [_kind(thread.frames) for thread in threads if not thread.main and _works(thread.frames)]
+        working = [thread for thread in threads if not thread.main and _works(thread.frames)]
+        others = [_kind(thread.frames) for thread in working]
+        unclear = [t.tid for t, one in zip(working, others, strict=True) if one[0] in (None, WaitKind.CHILD)]
         found = [one for one in others if one[0] in _GENTLEST_FIRST]
         handed_over = any(_hands_over(frame) for frame in main.frames)
         if found and (kind is WaitKind.LOCK or own or handed_over):
@@ -110,7 +117,7 @@ def read(threads: Sequence[ThreadStack], at_s: float) -> StackWait:
     if not what and any(frame.function in _AT_EXIT for frame in main.frames):
         what = "a thread that keeps it from ending"
     asks = kind is WaitKind.FILE and any(_LOCKS.match(frame.module) for frame in main.frames)
-    return StackWait(at_s, kind, what, place(main.frames), own, serves, asks)
+    return StackWait(at_s, kind, what, place(main.frames), own, serves, asks, tuple(unclear))
 
 
 def kind_of(frames: Sequence[Frame]) -> WaitKind | None:
@@ -124,7 +131,7 @@ def _kind(frames: Sequence[Frame]) -> tuple[WaitKind | None, str]:
     met = meeting(frames)
     found: tuple[WaitKind | None, str] = (None, "")
     for frame in frames:
-        if not frame.library:
+        if not frame.library or _is_task(frame):
             break
         kind = _kind_of(frame)
         if kind is not None and (found[0] is None or found[0] is WaitKind.LOCK):
@@ -156,16 +163,22 @@ def _waits_for_the_end(frames: Iterable[Frame]) -> bool:
 
 
 def _works(frames: Iterable[Frame]) -> bool:
-    """Whether a thread does something for the training: the user's code runs in it, or a task of a pool does."""
+    """Whether a thread does something for the training: the user's code, a pool's task, or the wait for a process."""
     frames = list(frames)
     if any(_COMPANIONS.match(frame.module) for frame in frames):
         return False
-    pooled = any(frame.base == "thread.py" and frame.function == "run" for frame in frames)
-    return pooled or any(not frame.library for frame in frames)
+    return any(not frame.library or _is_task(frame) for frame in frames)
+
+
+def _is_task(frame: Frame) -> bool:
+    return frame.function in ("run", "_do_waitpid") and bool(_POOLS.match(frame.module))
 
 
 BY_CALL = frozenset({WaitKind.LOCK, WaitKind.SLEEP, WaitKind.UNKNOWN, WaitKind.RUNNING})
 """Kinds that a system call suggests and frames may correct."""
+
+
+_INSIDE = (WaitKind.CHILD, WaitKind.LOCK, WaitKind.UNKNOWN, None)
 
 
 def merged(call: Wait | None, stack: StackWait | None) -> Wait | None:
@@ -185,8 +198,9 @@ def merged(call: Wait | None, stack: StackWait | None) -> Wait | None:
         return replace(placed, kind=stack.kind, what=stack.what, polled=False)
     if call.kind is WaitKind.MEETING and stack.kind is WaitKind.REQUEST:
         return replace(placed, kind=stack.kind)
-    if call.kind not in BY_CALL or (stack.kind is WaitKind.CHILD and call.kind is WaitKind.SLEEP and call.what):
-        # A child that sleeps is what a wait for it shows, too.
+    slept = call.kind is WaitKind.SLEEP and call.what and call.what != A_SIGNAL
+    if call.kind not in BY_CALL or (slept and stack.kind in _INSIDE):
+        # A child or a thread that sleeps is what a wait for it shows, too.
         return placed
     if stack.serves and stack.kind is None and _sleeps_long(call):
         return replace(placed, kind=WaitKind.REQUEST, what=_IN_A_THREAD, until_s=None)

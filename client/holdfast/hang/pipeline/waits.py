@@ -39,6 +39,10 @@ class WaitKind(enum.Enum):
 
 A_THREAD = "a thread"
 """End of ``what`` of a main thread's wait for another thread of its own, or for what that one waits for."""
+A_SIGNAL = "a signal"
+"""``what`` of a SLEEP that only a signal ends, which anyone may send, and a timer of its own that nothing shows."""
+UNSEEN = "busy with something that can't be seen"
+"""End of ``what`` of a wait for a child whose own wait doesn't show; it counts as one for something OUTSIDE."""
 FUTEX = "a lock or a thread"
 """``what`` of an UNKNOWN wait in a futex: of a lock, a queue or a thread, which only the frames tell apart."""
 

@@ -46,11 +46,20 @@ def test_arguments_say_how_long_a_call_may_last() -> None:
     assert limit(230, 1, 1, 0x7000, 0) == Limit(TimeForm.MONOTONIC, 0x7000)
     assert limit(230, 0, 1, 0x7000, 0) == Limit(TimeForm.OTHER_CLOCK, 0x7000)
     assert limit(230, 1, 0, 0x7000, 0) == Limit(TimeForm.TIMESPEC, 0x7000)
+    assert limit(202, 0x5000, 128, 0, 0x7000) == Limit(TimeForm.TIMESPEC, 0x7000)
+    assert limit(202, 0x5000, 128 | 9, 0, 0x7000) == Limit(TimeForm.MONOTONIC, 0x7000)
+    assert limit(202, 0x5000, 128 | 256 | 9, 0, 0x7000) is None
+    assert limit(202, 0x5000, 6, 0, 0x7000) is None
     assert limit(23, 4, 0x1, 0, 0, 0x7000) == Limit(TimeForm.TIMEVAL, 0x7000)
     assert system_calls.seconds(struct.pack("=qq", 5, 500_000), TimeForm.TIMEVAL) == 5.5
     assert system_calls.seconds(struct.pack("=qq", 5, 500_000_000), TimeForm.TIMESPEC) == 5.5
     with pytest.raises(ValueError):
         system_calls.seconds(b"", TimeForm.TIMESPEC)
+
+
+def test_a_lock_between_processes_is_told_from_one_of_threads() -> None:
+    for operation, shared in ((0, True), (9 | 256, True), (128, False), (128 | 9, False)):
+        assert system_calls.blocked(Call(202, (0x5000, operation)), "x86_64").shared is shared
 
 
 def test_a_poll_without_descriptors_waits_for_the_clock() -> None:

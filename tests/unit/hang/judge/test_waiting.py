@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from tests.unit.hang.judge.test_verdict import Job, started
 
+from holdfast.hang.evidence.frames import Frame
+from holdfast.hang.evidence.stacks import RankStack, compared
 from holdfast.hang.judge.finding import Rule
 from holdfast.hang.judge.snapshot import Seen
 from holdfast.hang.judge.verdict import Act, Notify
 from holdfast.hang.judge.waiting import Blocker, Patience, blocker_words
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
-from holdfast.hang.pipeline.waits import Wait, WaitKind
+from holdfast.hang.pipeline.waits import A_SIGNAL, FUTEX, UNSEEN, Wait, WaitKind
 
 LEFT = {"motion": Motion.EXITED, "exit_code": 0, "wait": None}
 MEETS = Wait(WaitKind.MEETING, "0.0.0.0:29500", place="net.py:7 `meet`")
@@ -106,3 +110,52 @@ def test_of_many_each_kind_of_wait_is_told_once() -> None:
         " w-0 rank 10 is stopped by a signal"
     )
     assert blocker_words([*many, *asleep, stopped], 0.0).endswith("; 2 more ranks wait for something else")
+
+
+@pytest.mark.parametrize(
+    ("wait", "words"),
+    [
+        (Wait(WaitKind.SLEEP, A_SIGNAL, until_s=math.inf), "waits for a signal"),
+        (Wait(WaitKind.SLEEP, "a thread, asleep"), "waits for a thread, asleep"),
+        (Wait(WaitKind.OUTSIDE, f"pid 7 `sh`, {UNSEEN}"), f"waits for pid 7 `sh`, {UNSEEN}"),
+    ],
+)
+def test_what_a_signal_or_the_clock_may_end_elsewhere_is_acted_on_as_a_wait_for_something_outside(
+    wait: Wait, words: str
+) -> None:
+    job = started(wait=wait)
+    job.stands_still(560)
+    assert job.kinds() == ["Diagnose", "Notify"]
+    notice = job.orders[1]
+    assert isinstance(notice, Notify)
+    assert words in notice.finding.sentence
+    job.stands_still(100)
+    assert job.kinds()[-1] == "Act"
+
+
+def test_a_lock_is_one_once_the_agent_has_looked_behind_it() -> None:
+    """A dump shows the main thread's frames; the threads that it may wait for are the agent's to look at."""
+    job = started(wait=Wait(WaitKind.UNKNOWN, FUTEX))
+    job.stands_still(200)
+    assert job.kinds() == ["Diagnose", "Notify"]
+    frames = (Frame("get", "/usr/lib/python3.11/queue.py", 7), Frame("load", "/home/ada/train.py", 9))
+    stacks = [RankStack("workerpool0-0", rank, frames) for rank in (0, 1)]
+    ranks = tuple(RankFeatures(rank, Motion.BLOCKED, job.still_s or 0.0, wait=job.wait) for rank in (0, 1))
+    worker = WorkerFeatures("workerpool0-0", "host-0", job.at_s, ranks, job.output)
+    job.looks_at(worker, compared(stacks, stacks, job.at_s))
+    job.stands_still(20)
+    assert "Act" not in job.kinds()
+    job.wait = Wait(WaitKind.LOCK, place="train.py:9 `queue.get`")
+    job.stands_still(20)
+    assert job.kinds()[-1] == "Act"
+
+
+def test_a_sleep_without_an_end_is_acted_on_at_once() -> None:
+    job = started(wait=Wait(WaitKind.SLEEP, until_s=math.inf))
+    job.stands_still(100)
+    assert job.kinds()[-1] == "Act"
+
+
+def test_of_a_child_that_sleeps_it_is_told_who_sleeps() -> None:
+    child = blocker(0, Wait(WaitKind.SLEEP, "pid 7 `sleep`", until_s=math.inf))
+    assert blocker_words([child], 0.0) == "w-0 rank 0 waits for pid 7 `sleep`, which sleeps without an end in sight"

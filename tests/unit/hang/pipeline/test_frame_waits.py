@@ -52,6 +52,7 @@ CASES = {
         WaitKind.CHILD,
         (*CONDITION, "concurrent/futures/_base.py result", "concurrent/futures/process.py map"),
     ),
+    "datasets' pool": (WaitKind.CHILD, (*CONDITION, "multiprocess/pool.py get", "multiprocess/pool.py map")),
     "pipe": (WaitKind.CHILD, ("multiprocessing/connection.py _recv", "multiprocessing/connection.py recv")),
     "boto3": (WaitKind.OUTSIDE, (*CONDITION, "s3transfer/futures.py result", "boto3/s3/inject.py upload_file")),
     "requests": (WaitKind.OUTSIDE, ("socket.py readinto", "http/client.py begin", "requests/api.py get")),
@@ -139,6 +140,25 @@ def test_a_wait_for_a_thread_whose_own_wait_does_not_show_is_no_lock(
 ) -> None:
     assert read((*main(*frames), SLEEPS), 1.0).kind is kind
     assert read(main(*frames), 1.0).kind is (None if "asyncio" in frames[-1] else WaitKind.LOCK)
+
+
+@pytest.mark.parametrize(
+    ("other", "unclear"),
+    [
+        (stack(user=ASK), True),
+        (stack("subprocess.py wait", user=ASK), True),
+        (stack("concurrent/futures/thread.py run", "threading.py run")[:-1], True),
+        (stack("multiprocessing/connection.py wait", "concurrent/futures/process.py run")[:-1], True),
+        (stack("asyncio/unix_events.py _do_waitpid", "threading.py run")[:-1], True),
+        (stack("queue.py get", user=ASK), False),
+        (stack("concurrent/futures/thread.py _worker", "threading.py run")[:-1], False),
+    ],
+)  # fmt: skip
+def test_threads_of_the_training_whose_frames_do_not_tell_are_left_to_their_calls(
+    other: tuple[Frame, ...], unclear: bool
+) -> None:
+    threads = (*main(*CONDITION, "queue.py get"), ThreadStack(2, frames=other))
+    assert read(threads, 1.0).unclear == ((2,) if unclear else ())
 
 
 SERVING = stack("selectors.py select", "socketserver.py serve_forever", "threading.py run")[:-1]
