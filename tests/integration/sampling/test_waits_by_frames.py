@@ -142,6 +142,7 @@ async def test_what_a_thread_or_a_pool_asks_is_waited_for(
         ("asyncio.run(child())", "`sleep`, asleep"),
         ("threading.Event().wait(300)", "with a time limit"),
         ("q.get(timeout=300)", "with a time limit"),
+        ("context.Queue().get(timeout=300)", "a child process, with a time limit"),
         (
             "r, w = mp.Pipe(False); context.Process(target=threading.Event().wait).start(); w.close()\nr.poll(300)",
             "with a time limit",
@@ -158,6 +159,7 @@ async def test_what_a_thread_or_a_pool_asks_is_waited_for(
         "asyncio child",
         "event",
         "limit",
+        "pool queue",
         "pipe",
         "semaphore",
     ],

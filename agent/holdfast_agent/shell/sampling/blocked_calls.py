@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.hang.pipeline.samples import State
-from holdfast.hang.pipeline.waits import A_SIGNAL, FUTEX, UNSEEN, Wait, WaitKind
+from holdfast.hang.pipeline.waits import A_SIGNAL, FUTEX, LONG_SLEEP_S, NAP_S, TIME_LIMIT, UNSEEN, Wait, WaitKind
 from holdfast_agent.core.proc import descriptors, system_calls, waits
 from holdfast_agent.core.proc.descriptors import Link, Lock, Sort, Tcp
 from holdfast_agent.core.proc.proc_text import Call
@@ -23,10 +23,6 @@ _MACHINE = os.uname().machine
 _EPOLLED_MOST = 64
 _FILES_MOST = 256
 _CHILDREN_MOST, _THREADS_MOST = 16, 32
-NAP_S, LONG_SLEEP_S = 30.0, 600.0
-"""Of a thread's sleeps a shorter one may be a heartbeat's, and a longer one, a child's as well, has no end in sight. So
-has a wait with a time limit; a shorter limit is a poll's."""
-TIME_LIMIT = ", with a time limit"
 _POLL_S = 15.0
 """Who asks for a lock again and again sleeps no longer in between."""
 ALIVE = (State.SLEEPING, State.DISK, State.RUNNING)

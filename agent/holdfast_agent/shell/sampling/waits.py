@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 from holdfast._base.printable import one_line
 from holdfast.hang.pipeline.frame_waits import StackWait
-from holdfast.hang.pipeline.waits import A_THREAD, FUTEX, Wait, WaitKind
+from holdfast.hang.pipeline.waits import A_THREAD, FUTEX, LONG_SLEEP_S, NAP_S, TIME_LIMIT, Wait, WaitKind
 from holdfast_agent.core.proc import waits
 from holdfast_agent.core.proc.proc_text import Call
 from holdfast_agent.core.proc.waits import Gang
-from holdfast_agent.shell.sampling.blocked_calls import ALIVE, LONG_SLEEP_S, NAP_S, TIME_LIMIT, CallJudge, Subject
+from holdfast_agent.shell.sampling.blocked_calls import ALIVE, CallJudge, Subject
 from holdfast_agent.shell.sampling.guarded_reader import Turn
 from holdfast_agent.shell.sampling.holders import Tables
 from holdfast_agent.shell.sampling.processes import Gone

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.hang.evidence.evidence import ThreadStack
 from holdfast.hang.evidence.frames import Frame, meeting, place, without_waiting
-from holdfast.hang.pipeline.waits import A_SIGNAL, A_THREAD, FUTEX, Wait, WaitKind
+from holdfast.hang.pipeline.waits import A_SIGNAL, A_THREAD, FUTEX, LONG_SLEEP_S, NAP_S, TIME_LIMIT, Wait, WaitKind
 
 # (Kind, the library's path, its functions): the first that fits a frame. No functions: all of them.
 _TABLE: tuple[tuple[WaitKind, str, str], ...] = (
@@ -68,8 +68,6 @@ _FOR_THREADS = frozenset(
 _POOLS = re.compile(r"concurrent/futures/(thread|process)\.py|asyncio/unix_events\.py")
 _LOCKS = re.compile(r"filelock/|portalocker/|fasteners/")
 _IN_A_THREAD = "served by a thread"
-_LONG_SLEEP_S = 600.0
-"""Nothing that trains sleeps for so long; the main thread of a server does."""
 _AT_EXIT = frozenset({"_shutdown", "_python_exit", "_run_exitfuncs", "_exit_function"})
 
 
@@ -202,7 +200,9 @@ def merged(call: Wait | None, stack: StackWait | None) -> Wait | None:
     if call.kind not in BY_CALL or (slept and stack.kind in _INSIDE):
         # A child or a thread that sleeps is what a wait for it shows, too.
         return placed
-    if stack.serves and stack.kind is None and _sleeps_long(call):
+    if stack.kind in (WaitKind.CHILD, WaitKind.LOCK) and NAP_S < _length_s(call) <= LONG_SLEEP_S:
+        return replace(placed, what=f"{stack.kind.value}{TIME_LIMIT}", until_s=None)
+    if stack.serves and stack.kind is None and _length_s(call) > LONG_SLEEP_S:
         return replace(placed, kind=WaitKind.REQUEST, what=_IN_A_THREAD, until_s=None)
     if stack.kind is not None and stack.kind is not call.kind:
         return replace(placed, kind=stack.kind, what=stack.what)
@@ -212,7 +212,8 @@ def merged(call: Wait | None, stack: StackWait | None) -> Wait | None:
     return placed
 
 
-def _sleeps_long(call: Wait) -> bool:
+def _length_s(call: Wait) -> float:
+    """The length of a sleep, or of the first one of a loop; 0 where it isn't known."""
     if call.kind is not WaitKind.SLEEP or call.until_s is None or call.since_s is None:
-        return False
-    return call.until_s - call.since_s > _LONG_SLEEP_S
+        return 0.0
+    return call.until_s - call.since_s

@@ -21,6 +21,7 @@ _STEP = 0.05
 # Before that many samples it is their mean: the first often lies half-way between idle and work, and steps from there
 # would take minutes, in which a spin far below the true level looks like work.
 _FIRST = 20
+_AWAKE_S = 0.0005  # a rank that is stopped runs for some microseconds, while its C frames are read
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def _life(sample: RankSample) -> Motion | None:
 
 def _without_motion(base: Baseline, sample: RankSample, motion: Motion) -> tuple[Baseline, RankFeatures]:
     # It has been stopped since then, not since it began to wait; if continued in turns (cpulimit), since it last ran.
-    ran = sample.process and base.sample.process and sample.process.cpu_s > base.sample.process.cpu_s
+    ran = sample.process and base.sample.process and _ran_s(sample.process, base.sample.process) >= _AWAKE_S
     halts = motion in (Motion.STOPPED, Motion.ZOMBIE) and (bool(ran) or _life(base.sample) is not motion)
     base = replace(base, sample=_keep_process(base, sample))
     if motion is Motion.UNSEEN or halts:

@@ -39,6 +39,10 @@ class WaitKind(enum.Enum):
 
 A_THREAD = "a thread"
 """End of ``what`` of a main thread's wait for another thread of its own, or for what that one waits for."""
+NAP_S, LONG_SLEEP_S = 30.0, 600.0
+"""Of a thread's sleeps a shorter one may be a heartbeat's, and a longer one, a child's as well, has no end in sight:
+nothing that trains sleeps for so long, though the main thread of a server does. A shorter time limit is a poll's."""
+TIME_LIMIT = ", with a time limit"
 A_SIGNAL = "a signal"
 """``what`` of a SLEEP that only a signal ends, which anyone may send, and a timer of its own that nothing shows."""
 UNSEEN = "busy with something that can't be seen"

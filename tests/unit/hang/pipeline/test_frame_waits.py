@@ -264,3 +264,14 @@ def test_the_interpreters_own_frames_are_known() -> None:
     assert Frame("PyObject_Call", "/usr/bin/python3.11", 0).interpreter
     assert not Frame("clone", "/home/ada/x.py", 1).interpreter
     assert not Frame("at::native::mm", "libtorch_cpu.so", 0).interpreter
+
+
+@pytest.mark.parametrize(("until_s", "limited"), [(6.0, False), (121.0, True), (9000.0, False)])
+def test_a_wait_with_a_time_limit_is_told_from_a_poll_and_from_one_without_an_end(
+    until_s: float, limited: bool
+) -> None:
+    call = Wait(WaitKind.SLEEP, since_s=1.0, until_s=until_s)
+    found = merged(call, StackWait(5.0, WaitKind.CHILD, "multiprocessing", "p"))
+    assert found is not None
+    assert (found.kind is WaitKind.SLEEP) is limited
+    assert ("with a time limit" in found.what, found.until_s is None) == (limited, limited)

@@ -206,7 +206,7 @@ def test_a_rank_is_stopped_since_it_was_stopped_however_long_it_has_waited_befor
 def test_a_rank_that_is_stopped_and_continued_in_turns_has_been_stopped_since_it_last_ran() -> None:
     rank = Rank()
     rank.lives(60, **TRAINS)
-    assert rank.lives(60, cpu=0.01, state=State.STOPPED).still_since_s == 120.0
+    assert rank.lives(60, ran=0.001, state=State.STOPPED).still_since_s == 120.0
     assert rank.lives(20, state=State.STOPPED).still_since_s == 120.0
 
 
