@@ -36,6 +36,8 @@ OURS_BUT_IMPURE = (
     "holdfast_controller.shell",
     "holdfast_agent.shell",
 )
+FOR_USERS = ("_api", "errors.py", "settings.py", "training")
+"""Of ``client/holdfast``: classes that users' programs see, with signatures for ``help``."""
 LIMIT = 400
 REASON = "Longer than 400 lines because"
 MOST_MODULES = 25
@@ -96,6 +98,18 @@ def test_cores_are_pure() -> None:
 )
 def test_the_check_finds_what_it_looks_for(source: str) -> None:
     assert impurities(source)
+
+
+def test_frozen_classes_are_finished_at_first_use() -> None:
+    packages = ("client/holdfast", "controller/holdfast_controller", "agent/holdfast_agent")
+    sources = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    seen = {path for name in FOR_USERS for path in sources if path.is_relative_to(ROOT / packages[0] / name)}
+    texts = {str(path): path.read_text() for path in sources if path not in seen}
+    frozen = {name: text for name, text in texts.items() if "@dataclass(frozen=True" in text}
+    assert len(frozen) > 200
+    assert [
+        name for name, text in frozen.items() if "from holdfast._base.dataclass import dataclass" not in text
+    ] == []
 
 
 def _wrong_about_its_length(path: Path) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -25,6 +25,7 @@ import anyio
 
 from holdfast._base.backoff import wait_s
 from holdfast._base.codec import Format, from_plain
+from holdfast._base.dataclass import dataclass
 from holdfast_agent.core.doctor.gpus import DriverFacts
 from holdfast_agent.core.gpu.signals import GpuSignals, Xid
 from holdfast_agent.core.health.gpus import GpuHealth

@@ -6,11 +6,12 @@ import json
 import os
 import pwd
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import ClassVar
 
 from holdfast._base import config
+from holdfast._base.dataclass import dataclass
 from holdfast._base.identity import Credential, Kind
 from holdfast._base.job_file.accounts import NAME_RULE, is_account
 from holdfast._daemon import log

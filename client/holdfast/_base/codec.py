@@ -13,8 +13,10 @@ import functools
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from typing import Any, TypeVar
+
+from holdfast._base.dataclass import dataclass
 
 T = TypeVar("T")
 

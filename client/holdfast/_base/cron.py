@@ -21,8 +21,9 @@ import itertools
 import math
 import zoneinfo
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+
+from holdfast._base.dataclass import dataclass
 
 SEARCHED_YEARS = 50
 """29 February on one day of the week comes every 28 or 40 years."""

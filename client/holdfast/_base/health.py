@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from holdfast._base.dataclass import dataclass
 
 
 class Health(enum.Enum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import Unauthenticated
 
 BACKDATED_S = 300.0

@@ -24,9 +24,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from types import FrameType
 
+from holdfast._base.dataclass import dataclass
 from holdfast._daemon import log
 from holdfast._daemon.metrics.daemon import LONGEST_STALL, STALLS
 from holdfast._daemon.metrics.series import Series

@@ -14,8 +14,10 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from holdfast._base.dataclass import dataclass
 
 GENESIS = "0" * 64
 """Takes the place of the hash before the first line."""

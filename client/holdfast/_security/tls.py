@@ -6,11 +6,11 @@ gRPC is loaded by who makes credentials: who issues certificates needs none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from holdfast._base import identity
+from holdfast._base.dataclass import dataclass
 from holdfast._base.identity import Identity
 from holdfast.errors import ConfigError, Unauthenticated
 

@@ -14,9 +14,9 @@ import sys
 import zlib
 from array import array
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from holdfast._base.dataclass import dataclass
 from holdfast._series.figures import MOST, Figure, Join, stored, values_of
 
 VERSION = 1

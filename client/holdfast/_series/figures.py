@@ -9,7 +9,8 @@ from __future__ import annotations
 import enum
 import functools
 import math
-from dataclasses import dataclass
+
+from holdfast._base.dataclass import dataclass
 
 LOG_STEPS = 16
 """Stored steps within a doubling, of figures that range over many orders of magnitude: 4.4 % each."""

@@ -9,8 +9,8 @@ import math
 import operator
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._series.block import Block, Track
 from holdfast._series.figures import Figure, Join
 

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from functools import cached_property
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.job_file.choices import NumaBinding
 from holdfast._base.job_file.launcher import starts_programs
 from holdfast._base.job_file.rank_variables import WORLD_POOLS

@@ -7,8 +7,7 @@ cluster is upgraded part by part, the controller first, and no release may be le
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import WrongVersion
 
 PROTOCOL = 2

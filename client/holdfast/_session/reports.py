@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from holdfast._base.dataclass import dataclass
 
 
 class WorkerId(NamedTuple):

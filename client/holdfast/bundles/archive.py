@@ -13,8 +13,8 @@ from __future__ import annotations
 import enum
 import tarfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.printable import one_line
 from holdfast.errors import BundleRefused
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from holdfast._base.dataclass import dataclass
 
 FILES = (".holdfastignore", ".gitignore")
 """Of a folder the first that is there counts."""

@@ -11,9 +11,9 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast._base.dataclass import dataclass
 from holdfast.bundles import archive, ignore
 from holdfast.bundles.archive import Entry, Kind, Limits
 from holdfast.errors import BundleRefused

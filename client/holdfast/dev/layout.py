@@ -13,10 +13,10 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast._base import config
+from holdfast._base.dataclass import dataclass
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import pki, server_names
 from holdfast._security.tls import TlsFiles

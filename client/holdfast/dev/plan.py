@@ -7,9 +7,10 @@ may only add hosts. So ports and identities never change under a client's feet.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import ConfigError
 
 T = TypeVar("T")

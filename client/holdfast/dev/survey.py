@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from holdfast._base.dataclass import dataclass
 from holdfast.dev import daemons, readiness
 from holdfast.dev import layout as files
 from holdfast.dev.layout import Layout

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast.doctor.findings import Finding, error, needs_root, ok, unknown, warning
 
 DAY_S = 86_400.0

@@ -11,9 +11,9 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast._base.dataclass import dataclass
 from holdfast.doctor.findings import Finding, Status, error, needs_root, ok, warning
 
 MIB = 1 << 20

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.health import Health
 
 

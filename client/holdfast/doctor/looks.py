@@ -7,13 +7,14 @@ import socket
 import ssl
 import stat
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from holdfast._base.addresses import parse as parse_addresses
+from holdfast._base.dataclass import dataclass
 from holdfast._base.proto_values import short_name
 from holdfast._base.rpc_status import from_rpc_error
 from holdfast._security import certificate

@@ -8,8 +8,9 @@ is over only once it has not been made for ``over_s``: a disk that is full, then
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast.doctor.findings import Finding, Status
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.identity import BACKDATED_S
 from holdfast.doctor.findings import Finding, error, ok, unknown, warning
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import ConfigError
 
 SEED_VARIABLE = "HOLDFAST_GUARD_SEED"

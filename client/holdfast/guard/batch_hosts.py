@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import ConfigError
 from holdfast.guard import allocation
 from holdfast.guard.logins import Login, logins

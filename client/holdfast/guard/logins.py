@@ -7,8 +7,8 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.identity import BACKDATED_S
 from holdfast._base.version import __version__
 from holdfast.errors import ConfigError, HoldfastError, Unavailable

@@ -18,13 +18,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import anyio
 
 from holdfast._base import umask
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import Unavailable
 from holdfast.guard import spares, tied
 from holdfast.guard.allocation import SEED_VARIABLE, Allocation

@@ -13,9 +13,10 @@ import signal
 import struct
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import HoldfastError
 from holdfast.guard.allocation import SEED_VARIABLE, Allocation
 from holdfast.guard.run import ALL_SIGNALS, MAY_BE_IGNORED, NotStarted, Request, guarded

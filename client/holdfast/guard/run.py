@@ -11,11 +11,11 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast._base import extras
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.guard import allocation, batch_hosts, scratch, spares, tied
 from holdfast.guard.allocation import Allocation

@@ -6,8 +6,9 @@ of 9,948 public benchmark runs that ``bench/hangs/corpus.py`` scores; it prints 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.job_file.choices import HangAction
 
 

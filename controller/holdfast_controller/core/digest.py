@@ -10,8 +10,9 @@ seconds. Nothing is remembered of messages sent before a restart, so one may be 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.outbox import OutboxEntry
 
 SETTLE_S = 10.0

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from holdfast._base.backoff import wait_s
+from holdfast._base.dataclass import dataclass
 
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 300.0

@@ -14,9 +14,9 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.failpoints import hit
 from holdfast._daemon import log
 from holdfast.errors import Unavailable

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast.doctor.findings import Finding, error, ok, warning
 from holdfast_agent.core.launch.preflight import Minimums
 

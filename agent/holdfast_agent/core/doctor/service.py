@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast.doctor.findings import Finding, error, needs_root, ok, warning
 
 UNIT = "holdfast-agent.service"

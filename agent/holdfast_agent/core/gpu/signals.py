@@ -10,8 +10,9 @@ no longer answers is lost or blind, never idle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.xids import XidAction, action_of
 from holdfast.hang.pipeline.samples import GpuSample
 from holdfast_agent.core.model.gpus import Blind

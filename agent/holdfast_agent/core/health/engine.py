@@ -16,8 +16,9 @@ closes: the next boot begins without it, and an admin may waive it. A subject th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.health import Health, shown
 from holdfast.doctor.findings import Finding, Status
 

@@ -8,8 +8,8 @@ a fault: bridges join two cards, and others beside them have none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast_agent.core.health.engine import Reading, counted
 from holdfast_agent.core.model.gpus import Gpu
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.xids import Repair, repair_of
 
 _KERNEL = 0

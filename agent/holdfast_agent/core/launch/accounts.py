@@ -7,7 +7,7 @@ compromised controller reaches root or a system account where the host does not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from holdfast._base.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ import json
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from holdfast._base.dataclass import dataclass
 
 NO_FILES = "/dev/null"
 """Value of PIP_CONFIG_FILE with which pip reads no file at all."""

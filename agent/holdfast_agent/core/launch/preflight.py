@@ -7,7 +7,8 @@ worker goes elsewhere. The first thing that is wrong is named, with its figure a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from holdfast._base.dataclass import dataclass
 
 MIB = 1 << 20
 

@@ -11,8 +11,7 @@ which ends the workers with their own grace and waits for them; then what is lef
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from holdfast._base.dataclass import dataclass
 from holdfast._session.reports import WorkerId
 
 SLICE = "holdfast.slice"

@@ -14,7 +14,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from holdfast._base.dataclass import dataclass
 
 VANISHED = "vanished"
 LOST = "the GPU is lost: it has fallen off the bus or is otherwise inaccessible"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from holdfast._base.dataclass import dataclass
 
 MOST_CPUS = 8192
 """The kernel's own bound; a list that names a higher number is no list."""

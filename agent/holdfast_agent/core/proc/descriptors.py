@@ -10,8 +10,9 @@ import ipaddress
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from holdfast._base.dataclass import dataclass
 
 _TERMINAL = re.compile(r"/dev/(tty\w*|pts/\d+|console|hvc\d+)$")
 _NUMBERED = re.compile(r"(socket|pipe):\[(\d+)\]$")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.evidence.evidence import Vector, clipped
 from holdfast_agent.core.proc import system_calls
 from holdfast_agent.core.proc.process_tree import is_parent

@@ -11,8 +11,8 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.job_file.launcher import is_launcher
 
 

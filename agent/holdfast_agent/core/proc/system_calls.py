@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast_agent.core.proc.proc_text import Call
 
 NAMES = {

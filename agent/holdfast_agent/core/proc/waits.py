@@ -9,8 +9,8 @@ makes the call a server's, as long as all other ends are connections that it has
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.pipeline.waits import FUTEX, Wait, WaitKind
 
 _GENTLEST_FIRST = (

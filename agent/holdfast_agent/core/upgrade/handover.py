@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from holdfast._base.dataclass import dataclass
 from holdfast_agent.core.worker.states import Closing, Freeing, Launching, Lost, Prepared, Preparing, Stopping
 from holdfast_agent.core.worker.worker import Worker
 

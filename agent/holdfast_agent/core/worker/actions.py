@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast._session.assignment import Assignment, WarmStart
 from holdfast._session.reports import Exit, ExitReason, ExitReport, WorkerId, WorkerReport
 from holdfast_agent.core.launch.environment import WorkerUser

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from holdfast._base.dataclass import dataclass
 from holdfast._session.assignment import Assignment
 from holdfast._session.reports import Exit, RankBinding, WorkerId
 from holdfast_agent.core.launch.environment import WorkerUser

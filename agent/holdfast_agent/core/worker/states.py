@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._session.reports import ReportedState
 
 

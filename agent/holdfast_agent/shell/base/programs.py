@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,6 +29,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+from holdfast._base.dataclass import dataclass
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.shim import program_reaper
 from holdfast_agent.shim.walls import cgroup

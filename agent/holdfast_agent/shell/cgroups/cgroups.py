@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast._base.dataclass import dataclass
 from holdfast._session.reports import WorkerId
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shim.walls import cgroup

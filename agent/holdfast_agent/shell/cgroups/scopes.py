@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import anyio.to_thread
 
+from holdfast._base.dataclass import dataclass
 from holdfast._daemon import log
 from holdfast._session.assignment import Assignment
 from holdfast._session.reports import WorkerId

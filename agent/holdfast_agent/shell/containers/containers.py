@@ -11,13 +11,14 @@ import os
 import shutil
 import zlib
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
+from holdfast._base.dataclass import dataclass
 from holdfast._daemon import log
 from holdfast._session.assignment import Assignment, Launch
 from holdfast._session.reports import WorkerId

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._session.assignment import Launch
 from holdfast._session.reports import WorkerId
 from holdfast.errors import ConfigError

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import anyio
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.printable import one_line
 from holdfast._daemon import log
 from holdfast_agent.shell.base import programs

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from holdfast._base.dataclass import dataclass
 from holdfast._security.tls import TlsFiles
 from holdfast.doctor import certificates, disks, looks, reach
 from holdfast.doctor.findings import Finding, error, needs_root, ok

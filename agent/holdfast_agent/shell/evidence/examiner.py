@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import anyio
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.evidence import evidence as ev
 from holdfast.hang.evidence.flight_recorder import FlightRecord
 from holdfast_agent.core.launch.environment import HostFacts

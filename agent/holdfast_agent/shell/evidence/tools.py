@@ -19,12 +19,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
+from holdfast._base.dataclass import dataclass
 from holdfast_agent.shell.evidence.fair_turns import FairTurns
 
 READ_BYTES = 64 << 10

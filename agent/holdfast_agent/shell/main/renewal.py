@@ -14,10 +14,10 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import anyio
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.identity import Credential
 from holdfast._daemon import log
 from holdfast._security import certificate

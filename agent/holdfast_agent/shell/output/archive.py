@@ -14,13 +14,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.printable import one_line
 from holdfast._daemon import log
 from holdfast._session.assignment import Launch

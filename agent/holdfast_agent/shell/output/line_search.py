@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast_agent.shell.output.log_reader import LogFile
 
 LONGEST = 64 << 10

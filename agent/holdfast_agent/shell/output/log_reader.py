@@ -10,8 +10,8 @@ import errno
 import os
 import stat
 import time
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast_agent.shell.output.log_index import written_by
 
 SCAN_BYTES = 1 << 20

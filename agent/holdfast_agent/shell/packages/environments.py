@@ -22,7 +22,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from urllib.parse import unquote, urlsplit
 import anyio
 import anyio.to_thread
 
+from holdfast._base.dataclass import dataclass
 from holdfast._daemon import log
 from holdfast_agent.shell.base import host_errors
 from holdfast_agent.shell.base.programs import NO_LIMITS, Limits, attended

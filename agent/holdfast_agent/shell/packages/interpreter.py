@@ -7,10 +7,10 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast._base.dataclass import dataclass
 from holdfast_agent.core.launch.environment import WorkerUser
 from holdfast_agent.core.launch.pip_config import PipConfigError, Sources, config_files, options
 from holdfast_agent.shell.packages.installer import Installer

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from holdfast._base.dataclass import dataclass
 from holdfast.bundles.archive import Limits
 
 

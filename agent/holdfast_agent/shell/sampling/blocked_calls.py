@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.pipeline.waits import A_SIGNAL, FUTEX, LONG_SLEEP_S, NAP_S, TIME_LIMIT, UNSEEN, Wait, WaitKind
 from holdfast_agent.core.proc import descriptors, system_calls, waits

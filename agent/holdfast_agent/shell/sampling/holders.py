@@ -11,8 +11,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast_agent.core.proc import descriptors
 from holdfast_agent.core.proc.descriptors import Lock, Sort, Tcp, Unix
 from holdfast_agent.shell.sampling.guarded_reader import Subject, Turn

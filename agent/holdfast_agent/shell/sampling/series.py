@@ -10,11 +10,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import anyio
 import anyio.to_thread
 
+from holdfast._base.dataclass import dataclass
 from holdfast._daemon import log
 from holdfast._series import block
 from holdfast._series.block import Block

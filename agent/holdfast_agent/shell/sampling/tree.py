@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.job_file.launcher import is_launcher, stays_on_its_host
 from holdfast.hang.pipeline.samples import ProcessSample, State, TreeSample
 from holdfast_agent.core.proc import process_tree

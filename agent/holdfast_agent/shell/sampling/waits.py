@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.printable import one_line
 from holdfast.hang.pipeline.frame_waits import StackWait
 from holdfast.hang.pipeline.waits import A_THREAD, FUTEX, LONG_SLEEP_S, NAP_S, TIME_LIMIT, Wait, WaitKind

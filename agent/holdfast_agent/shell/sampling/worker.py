@@ -8,8 +8,9 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from holdfast._base.dataclass import dataclass
 from holdfast._session.reports import WorkerId
 from holdfast.hang.pipeline.frame_waits import StackWait, merged
 from holdfast.hang.pipeline.samples import RankSample, State

@@ -13,8 +13,8 @@ import os
 import select
 import signal
 import time
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._session.reports import WorkerId
 from holdfast_agent.shell.base.programs import ENVIRON_MOST_BYTES
 from holdfast_agent.shell.shims.owners import is_of_another

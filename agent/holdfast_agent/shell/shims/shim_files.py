@@ -8,10 +8,10 @@ from __future__ import annotations
 import binascii
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast._base.dataclass import dataclass
 from holdfast._session.reports import Exit, ExitReason, RankBinding, decode_status, raised_in
 from holdfast_agent.shell.base import host_errors
 from holdfast_agent.shim import processes

@@ -16,9 +16,10 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.durable import sync
 from holdfast._base.failpoints import hit
 from holdfast._daemon import log

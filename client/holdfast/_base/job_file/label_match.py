@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from holdfast._base.dataclass import dataclass
 
 MATCH_CHARS = 4_096
 CONDITIONS_MOST = 64

@@ -10,8 +10,8 @@ from __future__ import annotations
 import bisect
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.printable import one_line
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.identity import NAME_RULE, is_name
 from holdfast._base.proto_values import seconds
 from holdfast._base.rpc_status import from_rpc_error

@@ -13,9 +13,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.printable import one_line
 from holdfast._base.version import __version__
 from holdfast.errors import ConfigError, Denied, HoldfastError, Unauthenticated, Unavailable

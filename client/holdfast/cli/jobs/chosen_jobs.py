@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.printable import one_line
 from holdfast._base.proto_values import short_name
 from holdfast.cli.kit import exit_status, stdin

@@ -6,8 +6,8 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.printable import one_line
 from holdfast.cli.kit.console import OUT, coloured, say_text, styled
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from holdfast._base.dataclass import dataclass
 from holdfast.cli.kit.host_names import expand
 from holdfast.cli.kit.parameters import Count, conditions, duration, key_value
 

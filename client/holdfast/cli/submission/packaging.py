@@ -12,10 +12,11 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from holdfast._base.dataclass import dataclass
 from holdfast.cli.kit.parameters import wrong
 from holdfast.cli.submission.requirements import lines_of
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast._base.dataclass import dataclass
 from holdfast.cli.kit.console import Console
 from holdfast.cli.kit.parameters import C
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.job_file.launcher import is_launcher, script_of, script_starts_launcher
 from holdfast._base.job_file.rank_variables import purpose_of
 from holdfast._base.printable import one_line

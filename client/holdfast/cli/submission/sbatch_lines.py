@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.job_file.rank_variables import purpose_of
 from holdfast.cli.kit.parameters import is_utf8
 from holdfast.cli.submission import sbatch_options

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import click
 from click.core import ParameterSource
 
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import InvalidInput, Violation
 
 WORKERS = "workers"

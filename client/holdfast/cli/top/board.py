@@ -10,8 +10,9 @@ import enum
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.proto_values import seconds
 from holdfast._sdk.host_calls import gpus_free
 from holdfast.cli.cluster.status_page import rows_of

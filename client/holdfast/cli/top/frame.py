@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.printable import one_line, styled_line
 from holdfast.cli.cluster.status_page import NOTHING, head
 from holdfast.cli.hosts.host_tables import free_gpus, remark, state_cell

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast.cli.top.board import HOST_ORDERS, JOB_ORDERS, ROWS, ROWS_MOST, Board, Group, Pane
 
 SEARCH_MOST = 100

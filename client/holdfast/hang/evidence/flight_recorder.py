@@ -9,7 +9,9 @@ since is blamed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from holdfast._base.dataclass import dataclass
 
 WAITED_S = 10.0
 """A collective that is unfinished for so long is waited in; longer than dumps of several hosts lie apart."""

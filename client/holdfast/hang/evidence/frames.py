@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+from holdfast._base.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

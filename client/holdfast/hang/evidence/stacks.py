@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.evidence.frames import FOR_ALL, MEETINGS, Frame, meeting, place, without_waiting
 
 _MAY_COMPUTE = frozenset({"backward", "run_backward", "_engine_run_backward", "reduce", "gather", "scatter"})

@@ -9,8 +9,9 @@ hang once a day each, two meet within 3 min by chance on n² / 480 days, but hal
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.pipeline.features import WorkerFeatures
 from holdfast.hang.pipeline.samples import State
 from holdfast.hang.thresholds import Tuning

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge.watch import JobWatch
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.evidence.stacks import Group
 from holdfast.hang.judge.snapshot import Seen, View
 from holdfast.hang.pipeline.features import GpuLook, Motion

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge.finding import Finding
 from holdfast.hang.judge.stages import Rung

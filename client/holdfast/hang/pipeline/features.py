@@ -8,8 +8,9 @@ sender's monotonic clock until ``shifted`` moves them onto the reader's.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.pipeline.copies import copier
 from holdfast.hang.pipeline.rank_times import RankTimes
 from holdfast.hang.pipeline.samples import Family, State

@@ -9,7 +9,8 @@ count: the ranks of others are numbered in their own way.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from holdfast._base.dataclass import dataclass
 
 _COMMUNICATOR = re.compile(r"^\s*#\d+-\d+\b")
 _GROUP = re.compile(r"^\s*(\d{1,9}) ranks have (?:launched up to operation (\d{1,18})|not launched any operations)")

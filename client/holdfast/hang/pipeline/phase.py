@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.pipeline.features import GpuLook, Motion, WorkerFeatures
 from holdfast.hang.thresholds import Tuning
 

@@ -7,8 +7,9 @@ looks at them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.pipeline.copies import copier
 from holdfast.hang.pipeline.samples import GpuSample, RankSample, State
 

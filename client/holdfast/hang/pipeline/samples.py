@@ -7,8 +7,8 @@ None means that the signal is absent on this machine. Times are seconds on the h
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.pipeline.waits import Wait
 
 

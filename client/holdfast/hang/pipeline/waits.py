@@ -7,7 +7,8 @@ those say nothing. None in place of a ``Wait`` means that the rank was not looke
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from holdfast._base.dataclass import dataclass
 
 
 class WaitKind(enum.Enum):

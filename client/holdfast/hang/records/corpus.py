@@ -10,9 +10,9 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import HoldfastError
 
 # Longer gaps are clocks set while a run was going on; they are dropped with their time.

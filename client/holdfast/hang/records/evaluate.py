@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Protocol
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.pipeline.progress_rate import ProgressRate
 from holdfast.hang.records.corpus import Run
 from holdfast.hang.thresholds import Tuning

@@ -7,9 +7,9 @@ sender's monotonic clock. A field that a reader doesn't know is an error: record
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from holdfast._base.codec import Format, from_plain, to_plain
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import HoldfastError
 from holdfast.hang.pipeline.samples import RankSample
 from holdfast.hang.thresholds import HangSettings

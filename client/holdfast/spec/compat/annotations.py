@@ -11,9 +11,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from holdfast._base.dataclass import dataclass
 from holdfast.spec.rules.job import TASKS
 from holdfast.spec.wording import Broken, Fields, Place, shown
 

@@ -15,7 +15,6 @@ import math
 import re
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import (
@@ -28,6 +27,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from holdfast._base.config import duration_s
+from holdfast._base.dataclass import dataclass
 from holdfast.spec.wording import Refused, Unquoted, plain, shortened, shown, written_duration
 
 REFUSED: Any = enum.Enum("Refused", "REFUSED").REFUSED  # type: ignore[attr-defined]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from holdfast._base.dataclass import dataclass
 
 ARRAY_CHARS = 8_000
 ELEMENTS_MOST = 1_000

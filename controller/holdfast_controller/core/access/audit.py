@@ -10,8 +10,9 @@ caller does, it is on record, and the log grows slowly.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.accounts.token_buckets import Buckets
 
 SUMMARY_S = 60.0

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.identity import Credential, Kind
 from holdfast._base.projects import EVERY_PROJECT
 from holdfast.errors import Denied, HoldfastError, InvalidInput, Unauthenticated, Violation

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.host import CheckStatus
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from holdfast._base.dataclass import dataclass
 from holdfast._base.job_file.choices import NotificationEvent
 from holdfast._session.reports import ExitReason
 from holdfast_controller.core.model.clock import Wall

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.judge.finding import Rule
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hang import HangOutcome

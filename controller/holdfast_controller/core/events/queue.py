@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.gang import Gang
 from holdfast_controller.core.model.hosts.host import Place

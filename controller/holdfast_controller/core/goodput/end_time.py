@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.goodput import LONGEST_MS, SHORTEST_MS, Stretch
 
 CHANCE_PCT = 80

@@ -19,7 +19,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from holdfast._base.dataclass import dataclass
 
 CHANCE = 0.95
 """Of an interval to hold the true value."""

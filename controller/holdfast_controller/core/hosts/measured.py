@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.health import FIGURES, Health, shown
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.hosts import checks

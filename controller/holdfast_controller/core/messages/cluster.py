@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import assert_never
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.health import Health
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.host import gpu_problems

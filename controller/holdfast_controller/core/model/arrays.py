@@ -9,9 +9,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.job_state import TERMINAL, JobState
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ Where the wall clock is set, ``fold.clock`` moves the stored times along from wh
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NewType
+
+from holdfast._base.dataclass import dataclass
 
 Mono = NewType("Mono", float)
 """Seconds on this process' monotonic clock; meaningless in any other process."""

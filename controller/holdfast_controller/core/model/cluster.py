@@ -6,9 +6,10 @@ Reports that agents send again (``Runtime``, ``Presence``) are kept apart from t
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.judge.common_cause import SuspectJob
 from holdfast.hang.judge.watch import JobWatch
 from holdfast_controller.core.model.accounts.quota import Holdings

@@ -7,8 +7,9 @@ an end finds who waits for it without a look at every job. A job can name only j
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.job_file.choices import DependencyEnd
 
 

@@ -8,7 +8,9 @@ added to ``sums`` and leave the tape. All times are integers: milliseconds since
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from holdfast._base.dataclass import dataclass
 
 SHORTEST_MS, LONGEST_MS = 1e-9, 1e12
 """A step that takes less than a picosecond, or decades, is a program's or an agent's nonsense."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.evidence.evidence import Evidence
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge.finding import Rule

@@ -16,9 +16,9 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import StoreError
 from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.clock import Wall

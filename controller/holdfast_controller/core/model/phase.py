@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.exits import JobError

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+
+from holdfast._base.dataclass import dataclass
 
 
 class EndReason(enum.Enum):

@@ -11,9 +11,10 @@ import enum
 import math
 import re
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.job_state import JobState

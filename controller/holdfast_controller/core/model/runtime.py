@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast._session.assignment import Rendezvous
 from holdfast._session.reports import RankBinding, WorkerReport
 from holdfast.hang.pipeline.features import WorkerFeatures

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.pipeline.rank_times import RankTimes
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.goodput import MOST_SLOWER

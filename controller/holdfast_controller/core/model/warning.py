@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from holdfast._base.dataclass import dataclass
 
 NOTICE_MOST_S = 120.0
 """The longest notice of a preemption or of a host's shutdown: others wait for the host."""

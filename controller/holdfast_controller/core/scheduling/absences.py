@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from holdfast._base.dataclass import dataclass
 
 
 class Cause(enum.Enum):

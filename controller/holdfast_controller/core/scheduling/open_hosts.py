@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter, itemgetter
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.lifecycle.other_hosts import takes_work
 from holdfast_controller.core.model.clock import NEVER, Now, Wall, moment, time_of_day
 from holdfast_controller.core.model.cluster import Cluster

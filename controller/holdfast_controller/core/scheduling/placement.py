@@ -12,9 +12,9 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.gang import Gang, HostSelector, Member, Pool
 from holdfast_controller.core.model.hosts import own_spares
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of, fitting

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.lifecycle.attempts import give_way, unsaved_s
 from holdfast_controller.core.lifecycle.stop import end_if_done
 from holdfast_controller.core.lifecycle.warning_signal import gives_notice

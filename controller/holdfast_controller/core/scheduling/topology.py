@@ -15,9 +15,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.gang import Gang, Member, Pool
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, fitting
 from holdfast_controller.core.model.hosts.host import Host, Place

@@ -8,9 +8,9 @@ name, so whatever is missing is no sign. A job that is a little slower only is c
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from statistics import median
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.slowness import Sign, SlowWatch, Suspect, agree
 from holdfast_controller.core.slowness.pace import (
     Look,

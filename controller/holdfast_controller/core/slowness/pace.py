@@ -8,10 +8,10 @@ gets slower, and is called that: it is true, and no rank stands out in it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from statistics import fmean, median
 
+from holdfast._base.dataclass import dataclass
 from holdfast.hang.pipeline.rank_times import RankTimes
 from holdfast_controller.core.model.goodput import LONGEST_MS, SHORTEST_MS
 from holdfast_controller.core.model.slowness import Mark, RankSlot, Slot, SlowWatch

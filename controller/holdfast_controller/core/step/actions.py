@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast._session.assignment import Assignment
 from holdfast.errors import HoldfastError
 from holdfast_controller.core.model.clock import Wall

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.goodput.reliability import Reliability
 from holdfast_controller.core.model.hosts.host import FailedCheck
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast._session.assignment import Phase
 from holdfast_controller.core.events import Event
 from holdfast_controller.core.events.end import JobEnding

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.goodput.end_time import CHANCE_PCT, Interruptions, ms_left, pace_of
 from holdfast_controller.core.lifecycle.recovery_phases import phases_of
 from holdfast_controller.core.messages.maintenance import span

@@ -16,11 +16,11 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
 from holdfast._base import config
+from holdfast._base.dataclass import dataclass
 from holdfast._base.version import __version__
 from holdfast._daemon.instance_lock import only_one
 from holdfast._security.pki import NEXT_KEY

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.version import __version__
 from holdfast.errors import StoreError, WrongVersion
 from holdfast_controller.shell.store.migrate import newest_revision

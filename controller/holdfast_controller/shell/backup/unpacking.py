@@ -15,10 +15,10 @@ import tarfile
 import tomllib
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.durable import sync
 from holdfast._base.identity import Identity, Kind
 from holdfast._daemon.instance_lock import only_one

@@ -9,10 +9,10 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.durable import sync
 from holdfast._daemon.log_file import rotate
 from holdfast._security import audit_chain

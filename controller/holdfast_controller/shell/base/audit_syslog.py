@@ -14,10 +14,10 @@ import random
 import socket
 import ssl
 from collections import deque
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from holdfast._base.backoff import Backoff
+from holdfast._base.dataclass import dataclass
 from holdfast._daemon import log
 from holdfast.errors import ConfigError
 

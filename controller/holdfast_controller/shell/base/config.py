@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import ClassVar
 
 from holdfast._base import extras, projects
+from holdfast._base.dataclass import dataclass
 from holdfast._base.identity import NAME_RULE, is_name
 from holdfast._base.job_file.choices import HangAction
 from holdfast._daemon import log

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import ConfigError
 from holdfast_controller.core.model.hosts.measurements import HostChecks
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast._base import projects
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import ConfigError
 from holdfast_controller.core.model.accounts.users import GroupGrant, Role, SignInPolicy
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.job_file.label_match import read_match
 from holdfast.errors import ConfigError
 from holdfast_controller.core.model.hosts.spares import SpareRule

@@ -20,9 +20,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.durable import sync
 from holdfast._daemon import log
 from holdfast.bundles import is_digest

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from holdfast._base.dataclass import dataclass
 from holdfast._daemon import log
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import agent_pb2

@@ -7,9 +7,9 @@ those in ``ELSEWHERE`` have their bounds where the note says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from google.protobuf.descriptor import FieldDescriptor
+
+from holdfast._base.dataclass import dataclass
 
 STRING_BYTES = 1_024
 ITEMS = 1_000

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
@@ -20,6 +19,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from holdfast._base import rpc_status
+from holdfast._base.dataclass import dataclass
 from holdfast._base.identity import Credential, Kind
 from holdfast.errors import DeadlineExceeded, HoldfastError, InvalidInput, TooMany, Violation
 from holdfast_controller.shell.calls import bounds

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.job_file.choices import HangAction, UnderuseAction
 from holdfast._base.projects import EVERY_PROJECT
 from holdfast.errors import InvalidSpec, Violation

@@ -8,8 +8,8 @@ and from the jobs that have shares of it, which change by events alone.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast.v1 import host_pb2
 from holdfast_controller.core.lifecycle.other_hosts import takes_work
 from holdfast_controller.core.model.clock import Wall

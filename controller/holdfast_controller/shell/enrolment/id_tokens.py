@@ -13,12 +13,12 @@ import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import jwt
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.printable import one_line
 from holdfast._base.version import __version__
 from holdfast._daemon import log

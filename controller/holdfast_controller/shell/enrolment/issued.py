@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.identity import Identity
 from holdfast._daemon import log
 from holdfast_controller.shell.store.records import as_written, with_checksum

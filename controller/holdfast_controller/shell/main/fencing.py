@@ -13,8 +13,8 @@ import secrets
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.printable import one_line
 from holdfast._daemon import log
 from holdfast.errors import HoldfastError

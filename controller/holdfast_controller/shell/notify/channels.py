@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.job_file.choices import NotificationEvent
 from holdfast.errors import ConfigError, InvalidSpec, Violation
 from holdfast.spec import JobSpec

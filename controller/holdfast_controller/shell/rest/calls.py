@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 from google.protobuf.message import Message
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.identity import Credential
 from holdfast._base.rpc_status import code_name
 from holdfast.errors import TooMany

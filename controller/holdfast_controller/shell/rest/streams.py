@@ -8,7 +8,6 @@ import contextlib
 import json
 import zlib
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import Message
@@ -16,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.printable import json_text
 from holdfast._base.proto_values import short_name
 from holdfast._sdk import json_view

@@ -7,11 +7,11 @@ import contextlib
 import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
 
 import grpc
 
 from holdfast import __version__
+from holdfast._base.dataclass import dataclass
 from holdfast._base.failpoints import hit
 from holdfast._base.proto_values import duration, seconds
 from holdfast._daemon import log

@@ -6,8 +6,8 @@ import asyncio
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.proto_values import seconds
 from holdfast._daemon import log
 from holdfast._series.block import Block, Head, Track, head, shifted, unpack

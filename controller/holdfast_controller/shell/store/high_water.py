@@ -12,9 +12,10 @@ import hashlib
 import json
 import os
 import sqlite3
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from holdfast._base.dataclass import dataclass
 from holdfast._daemon import log
 from holdfast_controller.shell.store.faults import RESTORE, Damaged
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
+from holdfast._base.dataclass import dataclass
 from holdfast._daemon import log
 from holdfast_controller.core.goodput.causes import payer_of
 from holdfast_controller.core.model.clock import Wall

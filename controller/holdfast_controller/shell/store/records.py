@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.shell.store.faults import NotAsWritten
 from holdfast_controller.shell.store.schema import events
 

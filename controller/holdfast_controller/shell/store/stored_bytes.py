@@ -10,8 +10,9 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import StorageFull
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.step import actions as act

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import NotFound
 from holdfast_controller.shell.rest.errors import Refusal
 

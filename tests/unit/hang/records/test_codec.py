@@ -43,6 +43,7 @@ OURS = {
     "holdfast.errors",
     "holdfast._base.backoff",
     "holdfast._base.codec",
+    "holdfast._base.dataclass",
     "holdfast._base.job_file.choices",
     "holdfast._base.xids",
     "holdfast.training.known_step",

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.accounts.quota import Quota
 from holdfast_controller.core.model.clock import NEVER, Wall
 

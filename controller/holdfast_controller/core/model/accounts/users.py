@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.identity import Kind
 from holdfast._base.projects import EVERY_PROJECT
 from holdfast_controller.core.model.clock import Wall

@@ -7,7 +7,9 @@ one more way to be a caller, and its rights are looked up at each call.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from holdfast._base.dataclass import dataclass
 
 CODE_S = 60.0
 IDLE_S = 12 * 3_600.0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.health import Health
 from holdfast._base.xids import Repair
 from holdfast_controller.core.model.clock import BOOT, NEVER, Mono, Wall

@@ -9,8 +9,8 @@ the hosts fall silent at once the fault is likelier ours, so none of them is giv
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.clock import BOOT, Mono
 from holdfast_controller.core.model.hosts.host import Liveness, Presence
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
+
+from holdfast._base.dataclass import dataclass
 
 Domain = tuple[str, ...]
 """The values of a host's labels from the outermost level on, such as ``("pod-1", "rack-7")``: names of racks recur."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from holdfast._base.dataclass import dataclass
 from holdfast._base.job_file.label_match import Condition
 
 

@@ -7,8 +7,9 @@ other hosts; one that could not be made says nothing of the host.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.clock import NEVER, Wall
 
 PREFIX = "measured."

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.clock import NEVER, Mono, Wall
 from holdfast_controller.core.model.gang import HostSelector
 from holdfast_controller.core.model.hosts.capacity import model_matches

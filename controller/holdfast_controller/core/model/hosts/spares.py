@@ -11,8 +11,8 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.job_file.label_match import Condition
 from holdfast_controller.core.model.gang import Strategy
 from holdfast_controller.core.model.hosts.capacity import model_matches

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
+from holdfast._base.dataclass import dataclass
 from holdfast_controller.core.model.gang import Gang, Pool, Strategy
 from holdfast_controller.core.model.hosts.capacity import HostCapacity
 from holdfast_controller.core.model.hosts.host import Host, Place

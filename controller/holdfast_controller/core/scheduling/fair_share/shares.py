@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 
 from holdfast._base import projects
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import InvalidInput, Violation
 from holdfast_controller.core.events.shares import GuaranteeSet, HalfLifeSet, ShareSet
 from holdfast_controller.core.model.accounts.quota import USER, Quotas, quota_of

@@ -10,8 +10,8 @@ import asyncio
 import re
 import secrets
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast.errors import InvalidInput, NotFound, TooMany, Violation, WrongState
 from holdfast.v1 import agent_pb2, job_pb2
 from holdfast_controller.core.model.job import Job

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
-from dataclasses import dataclass
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.proto_values import seconds, timestamp
 from holdfast._sdk.log_position import log_end
 from holdfast.errors import InvalidInput, Violation

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from holdfast._base.dataclass import dataclass
 from holdfast._base.proto_values import seconds
 from holdfast.v1 import agent_pb2
 

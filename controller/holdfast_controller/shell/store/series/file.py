@@ -17,9 +17,9 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast._base.dataclass import dataclass
 from holdfast._daemon import log
 from holdfast._series.block import Block, pack, unpack
 from holdfast._series.joining import joined

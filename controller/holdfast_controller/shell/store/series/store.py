@@ -14,11 +14,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+from holdfast._base.dataclass import dataclass
 from holdfast._daemon import log
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast_controller.shell.store.series.file import Limits, Piece, SeriesFile
