@@ -97,7 +97,7 @@ POINTS = (
     Point("shim.clock.after", in_story=False),
     Point("shim.heard.after", in_story=False),
     # Of jobs with warm starts alone: tests/integration/shim/warm/test_warm_release.py.
-    Point("shim.standby.after", in_story=False),
+    Point("shim.parked.after", in_story=False),
     Point("shim.park.before", in_story=False),
     Point("shim.keeper.before", in_story=False),
     Point("shim.keeper.after", in_story=False),

@@ -23,7 +23,7 @@ FOR_JOBS = {
     "shim/keepers.py": "keepers of users' shells and injected faults; they run nothing of the job's themselves",
     "shim/shells/shell_keeper.py": "a user's shell, in the walls of its rank",
     "shim/template.py": "forks itself into shims",
-    "shim/warm/standby.py": "the keeper of parked ranks, and their Python, in the walls of a rank",
+    "shim/warm/parked_ranks.py": "the keeper of parked ranks, and their Python, in the walls of a rank",
     "shim/warm/hook/sitecustomize.py": "ranks that are parked, forked in their Python before its program",
     "shell/shims/spawner.py": "the template of shims",
     "shell/evidence/tools.py": "stack dump tools of the host, bounded in time, output and number there",

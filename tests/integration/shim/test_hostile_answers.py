@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast_agent.shell.shims.shim_link import ShimLink
-from holdfast_agent.shim.warm.standby import Standby
+from holdfast_agent.shim.warm.parked_ranks import ParkedRanks
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +38,7 @@ def test_a_program_that_reports_nonsense_of_its_imports_has_no_warm_start(said: 
     reading, writing = os.pipe()
     os.write(writing, b"{}\n" + said + b"\n")
     os.close(writing)
-    parked = Standby.__new__(Standby)
+    parked = ParkedRanks.__new__(ParkedRanks)
     parked.fd, parked._said = reading, b""
     try:
         assert parked.hear() == "its imports did not come to an end"

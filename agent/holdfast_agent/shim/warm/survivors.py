@@ -28,8 +28,8 @@ from holdfast_agent.shim.failpoints import hit
 from holdfast_agent.shim.processes import Process, printable, read_small
 from holdfast_agent.shim.walls import namespaces
 from holdfast_agent.shim.walls.cgroup import Cgroup
+from holdfast_agent.shim.warm.parked_ranks import varies
 from holdfast_agent.shim.warm.release import Parked
-from holdfast_agent.shim.warm.standby import varies
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

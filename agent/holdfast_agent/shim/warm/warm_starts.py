@@ -10,10 +10,10 @@ import functools
 from holdfast_agent.shim.failpoints import hit
 from holdfast_agent.shim.processes import now_s, printable
 from holdfast_agent.shim.walls import namespaces
-from holdfast_agent.shim.warm import imports, standby
+from holdfast_agent.shim.warm import imports, parked_ranks
 from holdfast_agent.shim.warm.imports import QUIET_S, Learner, Warm
+from holdfast_agent.shim.warm.parked_ranks import ParkedRanks
 from holdfast_agent.shim.warm.release import Release, await_end, is_met
-from holdfast_agent.shim.warm.standby import Standby
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class WarmStarts:
         self.directory = directory
         self._tell, self._watch, self._unwatch = tell, watch, unwatch
         self.news: Record | None = None  # said last, and again to each new connection
-        self.standby: Standby | None = None
+        self.parked: ParkedRanks | None = None
         self.survivors: Survivors | None = None  # until a job asks for them
         self._warm: Warm | None = None  # of the generation that runs; None: it is not asked for, or can't be
         self._learner: Learner | None = None
@@ -69,7 +69,7 @@ class WarmStarts:
     @property
     def holds(self) -> bool:
         """Whether anything waits for the next generation, or is on its way to that."""
-        return self.standby is not None or bool(self.survivors and self.survivors.waiting)
+        return self.parked is not None or bool(self.survivors and self.survivors.waiting)
 
     # -- at a launch
 
@@ -81,7 +81,7 @@ class WarmStarts:
         None for a cold start: then the first rank learns, where the next may be warm. The children that the plans
         describe hand over or learn.
         """
-        parked, self.standby = self.standby, None
+        parked, self.parked = self.parked, None
         learner, self._learner = self._learner, None
         self._forget()
         asked = order.get("warm")
@@ -203,7 +203,7 @@ class WarmStarts:
         """When to look again; None for never."""
         if self.holds and self._kept_until:
             return self._kept_until
-        parked = self.standby and self.standby.pids
+        parked = self.parked and self.parked.pids
         return self._look_at if self._warm and (self._learner or not parked) else None
 
     def look(self, generation: Generation, now: float) -> None:
@@ -215,8 +215,8 @@ class WarmStarts:
         if not self._warm or now < self._look_at:
             return
         self._look_at = now + LOOK_EVERY_S
-        if self.standby and not self.standby.pids:
-            why = self.standby.grows_too_large()
+        if self.parked and not self.parked.pids:
+            why = self.parked.grows_too_large()
             if not why and now - self._began > PREPARED_S:
                 why = f"its imports take longer than {PREPARED_S / 60:g} minutes"
             if why:
@@ -227,7 +227,7 @@ class WarmStarts:
             self._look_at = now + KEPT_S
             return
         if self._learner is None:
-            if not self.standby:
+            if not self.parked:
                 self._prepare(generation)
         elif self._learner.has_news() and self._tries < MOST_TRIES:
             rank = generation.live.get(self._learner.pid())
@@ -257,19 +257,19 @@ class WarmStarts:
             path = f"{self._worker_cgroup}/w{number}" if generation.cgroup else ""
             warm = Warm({"preload": self._warm.preload, "never": [*self._warm.never, *self._never]})
             found = self._names, room, path, self._bytes
-            self.standby = Standby(number, self._plans, self._identity, warm, *found)
+            self.parked = ParkedRanks(number, self._plans, self._identity, warm, *found)
         except (OSError, namespaces.NotAllowed) as error:
             self._give_up(generation, f"preparing it: {getattr(error, 'strerror', None) or error}")
             return
-        generation.apart.add(self.standby.keeper)
-        self._watch(self.standby.fd)
-        hit("shim.standby.after")
+        generation.apart.add(self.parked.keeper)
+        self._watch(self.parked.fd)
+        hit("shim.parked.after")
 
     def hears(self, fd: int) -> bool:
         """Whether the descriptor is of what is prepared, or of a rank that may survive."""
         if self.survivors and self.survivors.hears(fd):
             return True
-        return self.standby is not None and fd == self.standby.fd
+        return self.parked is not None and fd == self.parked.fd
 
     def hear(self, fd: int, generation: Generation) -> bool:
         """Take in what the process that preloads has said, or a rank; whether a rank has ended its generation."""
@@ -278,15 +278,15 @@ class WarmStarts:
                 return False
             self._say(generation.number, self._waiting())
             return True
-        self._hear_standby(generation)
+        self._hear_parked(generation)
         return False
 
     def _waiting(self) -> str:
         count = len(self.survivors.waiting) if self.survivors else 0
         return f"{count} of {len(self._plans)} ranks wait to go on"
 
-    def _hear_standby(self, generation: Generation) -> None:
-        parked = self.standby
+    def _hear_parked(self, generation: Generation) -> None:
+        parked = self.parked
         if parked is None:
             return
         why = parked.hear()
@@ -334,15 +334,15 @@ class WarmStarts:
             self.survivors.problem = f"the process of rank {rank} ended while it waited"
             self._say(generation.number, f"{self.survivors.problem}; {self._waiting()}")
             return
-        parked = self.standby
+        parked = self.parked
         if parked is None or pid != parked.keeper:
             return
         parked.keeper = 0  # its number may be another's by now
         generation.apart.discard(pid)
         was_ready = bool(parked.pids)
         if not was_ready:
-            self._hear_standby(generation)  # it may have said why
-        if self.standby is parked:
+            self._hear_parked(generation)  # it may have said why
+        if self.parked is parked:
             self._drop(generation)
             self._give_up(
                 generation, "a parked process has ended" if was_ready else "its imports did not come to an end"
@@ -353,8 +353,8 @@ class WarmStarts:
         if not self.holds:
             return False
         waiting = self.survivors.pids() if self.survivors else []
-        keeper = [self.standby.keeper] if self.standby else []
-        return standby.are_children(sorted(keeper + waiting)) and (not waiting or self._survivors_are_idle())
+        keeper = [self.parked.keeper] if self.parked else []
+        return parked_ranks.are_children(sorted(keeper + waiting)) and (not waiting or self._survivors_are_idle())
 
     def _survivors_are_idle(self) -> bool:
         return self.survivors is not None and self.survivors.are_idle()
@@ -380,14 +380,14 @@ class WarmStarts:
             self._say(generation.number, f"the next start is cold: {why}")
 
     def _drop(self, generation: Generation) -> None:
-        if self.standby:
-            self._unwatch(self.standby.fd)
-            generation.apart.discard(self.standby.keeper)
-            self.standby.end()
-        self.standby = None
+        if self.parked:
+            self._unwatch(self.parked.fd)
+            generation.apart.discard(self.parked.keeper)
+            self.parked.end()
+        self.parked = None
 
     def _say(self, generation: int, message: str) -> None:
-        parked = self.standby
+        parked = self.parked
         ready: Record = {"ranks": len(parked.pids), "bytes": parked.bytes} if parked else {"ranks": 0, "bytes": 0}
         if self.survivors and self.survivors.waiting:
             ready["survivors"] = self.survivors.pids()

@@ -19,8 +19,7 @@ from holdfast.hang.thresholds import Tuning
 
 # A tracked median moves by so much of itself per sample: a doubling takes it 15 samples, outliers don't count.
 _STEP = 0.05
-# Before that many samples it is their mean: the first often lies half-way between idle and work, and steps from there
-# would take minutes, in which a spin far below the true level looks like work.
+# Before that many samples it is their mean: the first often lies half-way to idle, and steps from there take minutes.
 _FIRST = 20
 _AWAKE_S = 0.0005  # a rank that is stopped runs for some microseconds, while its C frames are read
 

@@ -13,7 +13,7 @@ from tests.integration.shim.conftest import wait_until
 from holdfast_agent.shim.launch import Identity
 from holdfast_agent.shim.processes import read_small
 from holdfast_agent.shim.warm import survivors
-from holdfast_agent.shim.warm.standby import Standby
+from holdfast_agent.shim.warm.parked_ranks import ParkedRanks
 
 FORKS_IN_A_THREAD = """
 import subprocess, sys, threading, time
@@ -56,7 +56,7 @@ def test_what_has_forked_the_parked_ranks_ends_beside_ranks_that_leave_no_proces
             wait_until(lambda: bool(children.read_text()))
             (late,) = map(int, children.read_text().split())
             wait_until(lambda: os.sched_getscheduler(late) == os.SCHED_IDLE)
-            parked = Standby.__new__(Standby)
+            parked = ParkedRanks.__new__(ParkedRanks)
             parked.keeper, parked.pids, parked.ranks, parked._starts, parked.limit_bytes = keeper.pid, [], [], [], 0
             parked.identity = Identity({"uid": None, "gid": None, "groups": None, "umask": 0o22, "core_bytes": 0})
             assert parked.settle() == "not all processes that it has left are parked ranks"

@@ -135,7 +135,7 @@ def test_imports_that_never_end_are_ended(hasty: Callable[..., Shim], eventually
 def test_imports_that_hold_too_much_are_ended(
     hasty: Callable[..., Shim], eventually: Eventually, when: str
 ) -> None:
-    shim = hasty("standby.WORKER_SHARE = 1")
+    shim = hasty("parked_ranks.WORKER_SHARE = 1")
     code = "import os, time\nkept = bytearray(os.urandom(64 << 20))\n"
     if when == "growing":
         code += "if 'HOLDFAST_RUN' not in os.environ: time.sleep(600)"

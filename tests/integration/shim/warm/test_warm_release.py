@@ -54,7 +54,7 @@ def test_a_shim_loads_nothing_of_warm_starts_before_a_launch_asks(
         shim.send(op="quit")
         assert shim.wait() == 0
         loaded.append(set(path.read_text().split()))
-    ours = {f"holdfast_agent.shim.warm.{name}" for name in ("imports", "release", "standby", "warm_starts")}
+    ours = {f"holdfast_agent.shim.warm.{name}" for name in ("imports", "release", "parked_ranks", "warm_starts")}
     assert loaded[1] - loaded[0] >= ours
     assert not any("warm" in each for each in loaded[0])
 
@@ -235,7 +235,7 @@ def test_a_parked_process_that_outlives_kill_is_reported_until_it_is_gone(hasty:
 # -- deaths on the way
 
 POINTS = [
-    "shim.standby.after",
+    "shim.parked.after",
     "shim.park.before",
     "shim.keeper.before",
     "shim.keeper.after",

@@ -323,7 +323,7 @@ def test_a_process_that_imports_is_killed_and_the_rank_does_not_notice(
 
 
 def test_a_job_that_does_not_ask_has_no_trace_of_it(hasty: Callable[..., Shim]) -> None:
-    shim = hasty("def no(*_): raise SystemExit\nimports.Learner.__init__ = standby.Standby.__init__ = no")
+    shim = hasty("def no(*_): raise SystemExit\nimports.Learner.__init__ = parked_ranks.ParkedRanks.__init__ = no")
     shim.launch(
         1, shim.python("import os, sys; print(sorted(os.environ), os.listdir('/proc/self/fd'), sys.meta_path)")
     )

@@ -17,7 +17,7 @@ HASTY = """
 import sys
 sys.path.append({folder!r})
 from holdfast_agent.shim import shim, worker
-from holdfast_agent.shim.warm import imports, release, standby, warm_starts
+from holdfast_agent.shim.warm import imports, parked_ranks, release, warm_starts
 warm_starts.LOOK_EVERY_S = 0.25
 warm_starts.QUIET_S = imports.QUIET_S = 0.3
 {more}

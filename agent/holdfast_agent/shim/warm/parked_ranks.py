@@ -62,7 +62,7 @@ def varies(name: bytes) -> bool:
     return name not in MARKS and (name in CONTRACT_NAMES or name.startswith(CONTRACT))
 
 
-class Standby:
+class ParkedRanks:
     """The parked ranks of one generation, or what is on its way to them. Raises OSError where there can be none.
 
     ``fd`` is to be watched, and ``hear`` called when it is readable.
