@@ -267,23 +267,24 @@ async def starts(directory: Path, jobs: int, runs: int, figures: Figures) -> Non
     await fill(cluster.database, jobs, jobs // 100)
     progress(f"a store with {jobs:,} jobs is there")
     try:
-        async with cluster.client() as client:
-            for _ in range(runs):
-                began = time.monotonic()
-                cluster.start_controller()
-                await cluster.answering(client)
+        for _ in range(runs):
+            began = time.monotonic()
+            cluster.start_controller()
+            await cluster.listening()
+            # One that was there before would wait for a second between two tries to connect.
+            async with cluster.client() as client:
                 await client.create_job(job([HOLD]))
                 took.append(time.monotonic() - began)
-                cpu.append(cluster.controller_cpu_s())
-                cluster.kill_controller()
+            cpu.append(cluster.controller_cpu_s())
+            cluster.kill_controller()
     finally:
         await cluster.close()
     figures.add(
         f"controller's start with {jobs:,} jobs in the store: to its first commit",
         "s",
         took,
-        cost=f"{max(cpu):.2f} s of CPU",
-        aim=2,
+        cost=f"{quantile(cpu, 0.5):.2f} s of CPU",
+        aim=1,
         hollow=False,
     )
 

@@ -126,6 +126,20 @@ class HollowCluster:
                 self.kill_controller()
             self._controller = None
 
+    async def listening(self) -> None:
+        """Wait until the controller takes connections."""
+        deadline = time.monotonic() + READY_S
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.005)
+            else:
+                writer.close()
+                return
+
     async def answering(self, client: Client) -> None:
         """Wait until the controller answers a call."""
         deadline = time.monotonic() + READY_S

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -28,10 +29,11 @@ def cpu_s(pid: int) -> float:
 
 
 def own_cpu_s(pid: int) -> float:
-    """Seconds of CPU of a process so far, to the nanosecond, without its children."""
+    """Seconds of CPU of a process so far, to the nanosecond, without its children and threads that have ended."""
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
-        total += int((task / "schedstat").read_text().split()[0])
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ends meanwhile
+            total += int((task / "schedstat").read_text().split()[0])
     return total / 1e9
 
 
