@@ -16,9 +16,9 @@ YOUNG = (2_000, 10)
 """Of so many new objects a look takes a millisecond or two, one at ten times as many about fifteen."""
 NEVER = 1 << 30
 LEAST_S = 60.0
-SHARE = 5_000
-"""A look at all objects waits for so many times as long as the last one took. An ended stream of the page leaves some
-fifty kilobytes until then."""
+SHARE = 2_000
+"""A look at all objects waits for so many times as long as the last one took: with ten thousand live jobs 25 minutes.
+Each stream of the page that ends leaves some fifty kilobytes until then."""
 
 
 def look_at_what_is_new() -> None:
