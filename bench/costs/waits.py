@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -124,6 +125,7 @@ async def main(ranks: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the ranks are in sessions of their own
     anyio.run(
         main, int(sys.argv[1]) if len(sys.argv) > 1 else 128, float(sys.argv[2]) if len(sys.argv) > 2 else 60.0
     )

@@ -186,6 +186,7 @@ PTH = {
     "reads RANK": READS,
     "asks for its pid": "import of_a_site",
     "changes what random draws": "import random; random.seed(0)",
+    "ends the process": "import os, sys; len(sys.meta_path) > 3 and os._exit(3)",  # just where it is looked at
     "": "import os, atexit, other; os.environ['MINE'] = 'site'; atexit.register(print, 'last')\nimport nothing_there",
 }
 

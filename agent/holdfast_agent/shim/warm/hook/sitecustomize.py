@@ -29,6 +29,7 @@ PARKED = b"holdfast-warm"  # what `ps -e` and `top` call a process until it is r
 SPACE = "HOLDFAST_WARM_SPACE"  # of the environment at the start, for the variables that come at the release
 HEADER = 32  # of the shared memory: the pid and the length of the names, each in 16 bytes
 FAILED = 70
+WELL = b"+"  # a look in a fork has found nothing: one that ends early does not say it
 PR_SET_PDEATHSIG = 1
 REALTIME_COARSE = 5  # the clock of files' times, which lags behind the precise one by some milliseconds
 MEET = b"HOLDFAST_MEET"  # among what comes at the release: not before the gang's first rank listens
@@ -484,17 +485,18 @@ class _Preloader:
                 self.known |= {ours, theirs}
                 self.run_site(lines)
                 self.look("", True)
+                said = WELL
             except _Unsafe as unsafe:
                 said = os.fsencode(unsafe.args[1])
             finally:
                 os.write(theirs, said)
                 os._exit(0)
         os.close(theirs)
-        why = os.read(ours, 4096)
+        said = os.read(ours, 4096)
         os.close(ours)
         os.waitpid(pid, 0)
-        if why:
-            raise _Unsafe("a .pth file", os.fsdecode(why))
+        if said != WELL:
+            raise _Unsafe("a .pth file", os.fsdecode(said) or "ends the process or fails when it is run ahead")
 
     def run_site(self, lines: Sequence[tuple[str, str]]) -> None:
         """Run code of .pth files again, as if for the first time."""
