@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.controller.cluster import WITHIN_S
 from tests.integration.controller.daemon.driven import Running, hello, idle, running, submission
 
 from holdfast.errors import NotFound, StoreError, Unavailable
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.shell import driver as driver_module
+from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.calls.slices import TURNS, at_once
+from holdfast_controller.shell.driver import Driver
+from holdfast_controller.shell.main.server import serve
 from holdfast_controller.shell.store.databases.engine import Deposed
 from holdfast_controller.shell.store.records import Record
 
@@ -277,3 +282,14 @@ async def test_what_needs_no_event_leaves_only_from_the_controller_that_leads(pa
         await greet_after_another_took_over()
     assert stopped.value.subgroup(Deposed)
     assert told == []
+
+
+async def test_readers_of_the_page_wait_for_commits_while_a_controller_is_there(config: ControllerConfig) -> None:
+    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(serve(config, ready.set_result))
+        async with asyncio.timeout(WITHIN_S):
+            await ready
+        assert getattr(TURNS.between_commits, "__func__", None) is Driver.settled
+        serving.cancel()
+    assert TURNS.between_commits is at_once

@@ -14,7 +14,7 @@ import pytest
 from starlette.responses import Response
 
 from holdfast.errors import TooMany, Unavailable
-from holdfast_controller.shell.calls.slices import ASKED_BY, READERS
+from holdfast_controller.shell.calls.slices import ASKED_BY, READERS, TURNS
 from holdfast_controller.shell.rest import shared_answers
 from holdfast_controller.shell.rest.printed import Listed
 from holdfast_controller.shell.rest.shared_answers import (
@@ -189,6 +189,20 @@ async def test_answers_of_one_rendering_leave_one_after_the_other_with_a_pause_b
     await asyncio.gather(*(reader() for _ in range(5)), other())
     assert "reader,reader" not in ",".join(left)
     assert site.now - began >= 5 * PAUSE_S
+
+
+async def test_an_answer_leaves_between_two_commits(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    committed = asyncio.Event()
+
+    async def between_commits() -> None:
+        await committed.wait()
+
+    monkeypatch.setattr(TURNS, "between_commits", between_commits)
+    leaving = started(site.shared.in_turn())
+    await turns()
+    assert not leaving.done()
+    committed.set()
+    await leaving
 
 
 async def test_a_reader_who_goes_away_takes_the_answer_from_no_other(site: Site) -> None:
