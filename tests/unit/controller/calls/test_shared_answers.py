@@ -198,7 +198,7 @@ async def test_an_answer_leaves_between_two_commits(site: Site, monkeypatch: pyt
         await committed.wait()
 
     monkeypatch.setattr(TURNS, "between_commits", between_commits)
-    leaving = started(site.shared.in_turn())
+    leaving = asyncio.get_running_loop().create_task(site.shared.in_turn())
     await turns()
     assert not leaving.done()
     committed.set()
