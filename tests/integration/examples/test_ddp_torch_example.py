@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,15 @@ def weights(directory: Path, step: int) -> dict[str, Any]:
     return {name: tensor.tolist() for name, tensor in state["model"].items()}
 
 
+def assert_left(rank: Ended) -> None:
+    """This rank's peer has gone: it ends with the exception of that.
+
+    On its way out it may be aborted instead, by a thread of gloo that throws while Python is being taken down.
+    """
+    assert rank.code in (1, -signal.SIGABRT), rank
+    assert "Traceback" in rank.err, rank
+
+
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The weights that a run ends with that nothing happens to."""
@@ -48,7 +58,8 @@ def test_a_run_that_crashed_and_resumed_ends_with_the_weights_of_an_unbroken_one
 ) -> None:
     fault = ("--crash-rank", "1", "--crash-step", "117")
     ranks = train(tmp_path, *fault)
-    assert [rank.code for rank in ranks] == [1, 1], ranks
+    assert_left(ranks[0])
+    assert ranks[1].code == 1, ranks
     assert "RuntimeError: rank 1 was told to crash at step 117" in ranks[1].err
     weights(tmp_path, step=100)
 
@@ -61,5 +72,6 @@ def test_a_run_that_crashed_and_resumed_ends_with_the_weights_of_an_unbroken_one
 def test_a_rank_that_dies_of_a_signal_leaves_its_last_checkpoint(tmp_path: Path) -> None:
     """What follows is the same as after an exception: a run from that checkpoint."""
     ranks = train(tmp_path, "--crash-rank", "1", "--crash-step", "59", "--crash-signal", "11")
-    assert [rank.code for rank in ranks] == [1, -11], ranks
+    assert_left(ranks[0])
+    assert ranks[1].code == -signal.SIGSEGV, ranks
     weights(tmp_path, step=50)
