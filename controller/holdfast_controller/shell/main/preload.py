@@ -1,4 +1,4 @@
-"""Modules that only a controller that leads needs, loaded while it stands by: a takeover is no time to read them."""
+"""Modules that serving takes, loaded beside something else: while a controller stands by, or answers gRPC already."""
 
 from __future__ import annotations
 

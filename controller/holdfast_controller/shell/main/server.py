@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from holdfast_controller.shell.enrolment.issued import IssuedCertificates
 from holdfast_controller.shell.enrolment.port import Enrolling
 from holdfast_controller.shell.main import grpc_server, http_listeners, self_checks
 from holdfast_controller.shell.main.fencing import Fencing
+from holdfast_controller.shell.main.preload import preload
 from holdfast_controller.shell.main.reload import Settings, change_policies, change_receivers, policies_of
 from holdfast_controller.shell.main.shared_settings import digests
 from holdfast_controller.shell.main.standby import Standby
@@ -153,36 +154,45 @@ async def serve(
         await enrolling.start()
         for name in ("", *grpc_server.SERVICES):
             await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-        http = await http_listeners.listen(config, services, guard, driver.confirmed)
+        listeners: list[Listener] = []
 
         def state() -> tuple[int, Hashable]:
             """The state that answers come from: the log, and settings, which a reload changes without an event."""
             return driver.cluster.sequence, id(settings.config)
 
-        web = await http_listeners.listen_web(config, services, guard, signed_in, browsers, driver.confirmed, state)
-        listeners = [each for each in (http, web) if each is not None]
-        for listener, tell in ((http, on_http), (web, on_web)):
-            if listener is not None and tell is not None:
-                tell(listener.port)
-        metrics_port = await metrics.listen()
-        log.info(
-            "controller.ready",
-            port=port,
-            http_port=http and http.port,
-            web_port=web and web.port,
-            metrics_port=metrics_port,
-            epoch=cluster.epoch,
-            jobs=len(cluster.jobs),
-        )
-        if not config.admins and not cluster.people.roles:
-            log.warning("admins.none_set", fix='set admins = ["NAME"] in controller.toml')
-        if on_ready is not None:
-            on_ready(port)
-        supervisor.tell(READY=1)
-        watch.start()
+        async def finish_start() -> None:
+            """Serve HTTP too, and tell that all is served. Hosts and clients don't wait for the page's modules."""
+            await asyncio.to_thread(preload, config)
+            http = await http_listeners.listen(config, services, guard, driver.confirmed)
+            listeners.extend([http] if http is not None else [])
+            web = await http_listeners.listen_web(
+                config, services, guard, signed_in, browsers, driver.confirmed, state
+            )
+            listeners.extend([web] if web is not None else [])
+            for listener, tell in ((http, on_http), (web, on_web)):
+                if listener is not None and tell is not None:
+                    tell(listener.port)
+            metrics_port = await metrics.listen()
+            log.info(
+                "controller.ready",
+                port=port,
+                http_port=http and http.port,
+                web_port=web and web.port,
+                metrics_port=metrics_port,
+                epoch=cluster.epoch,
+                jobs=len(cluster.jobs),
+            )
+            if not config.admins and not cluster.people.roles:
+                log.warning("admins.none_set", fix='set admins = ["NAME"] in controller.toml')
+            if on_ready is not None:
+                on_ready(port)
+            supervisor.tell(READY=1)
+            watch.start()
+
         TURNS.between_commits = driver.settled
         try:
             await _run_until_told(
+                finish_start,
                 settings,
                 driver,
                 server,
@@ -208,6 +218,7 @@ async def serve(
 
 
 async def _run_until_told(
+    finish_start: Callable[[], Awaitable[None]],
     settings: Settings,
     driver: Driver,
     server: grpc.aio.Server,
@@ -255,6 +266,7 @@ async def _run_until_told(
             )
             running = [tasks.create_task(work) for work in works]
             copying = tasks.create_task(audit.copy())
+            await finish_start()
             await stop.wait()
             log.info("controller.stopping")
             supervisor.tell(STOPPING=1)
