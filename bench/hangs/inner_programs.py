@@ -34,6 +34,10 @@ def nap(_: object = None) -> None:
     time.sleep(PAUSE_S)
 
 
+def stoppable_nap() -> None:
+    threading.Event().wait(PAUSE_S)
+
+
 def command() -> None:
     subprocess.run(["sleep", str(PAUSE_S)], check=True)
 
@@ -100,6 +104,26 @@ def semaphore_of_a_child(work: Callable[[], None]) -> None:
 
     FORK.Process(target=run, daemon=True).start()
     done.acquire()
+
+
+def timer() -> None:
+    rung = threading.Event()
+    threading.Timer(PAUSE_S, rung.set).start()
+    rung.wait()
+
+
+def manager() -> None:
+    """A queue in a process of its own, which a child fills."""
+    with FORK.Manager() as shared:
+        filled = shared.Queue()
+
+        def feed() -> None:
+            filled.qsize()
+            time.sleep(PAUSE_S)
+            filled.put(None)
+
+        FORK.Process(target=feed, daemon=True).start()
+        filled.get()
 
 
 async def child_of_an_event_loop() -> None:
@@ -182,6 +206,7 @@ def healthy(odd: Callable[[], None], *, notice: bool = True) -> Case:
 CASES: dict[str, Case] = {
     "loader thread that backs off": healthy(lambda: fed_by_a_thread(nap)),
     "loader thread that asks": healthy(lambda: fed_by_a_thread(ask)),
+    "loader thread that waits to be stopped": healthy(lambda: fed_by_a_thread(stoppable_nap)),
     "loader thread that runs a command": healthy(lambda: fed_by_a_thread(command)),
     "lock held for a request": healthy(lambda: locked_by_a_thread(ask)),
     "lock held in a sleep": healthy(lambda: locked_by_a_thread(nap)),
@@ -195,6 +220,8 @@ CASES: dict[str, Case] = {
     "asyncio, a thread that naps": healthy(lambda: asyncio.run(asyncio.to_thread(nap))),
     "asyncio, a child that naps": healthy(lambda: asyncio.run(child_of_an_event_loop())),
     "event with a time limit": healthy(wait_with_a_time_limit),
+    "timer": healthy(timer),
+    "queue of a manager": healthy(manager),
     "alarm": healthy(alarm),
     "throttled": healthy(throttled, notice=False),
     "lock beside gauges": Case("acts", with_gang(beside_gauges(lock_of_a_dead_thread)), guilty=1),

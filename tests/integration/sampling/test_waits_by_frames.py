@@ -104,6 +104,7 @@ ASK = (
     "def nap(_=0): time.sleep(300)\n"
     "def sleeps(): subprocess.run(['sleep', '300'])\n"
     "def put(work): q.put(work())\n"
+    "def feed(filled): filled.qsize() or nap()\n"
     "def beat():\n"
     "    while True: time.sleep(20)\n"
     "async def child(): await (await asyncio.create_subprocess_exec('sleep', '300')).wait()\n"
@@ -148,6 +149,11 @@ async def test_what_a_thread_or_a_pool_asks_is_waited_for(
             "with a time limit",
         ),
         ("s = context.Semaphore(0); context.Process(target=nap).start()\ns.acquire()", "`python`, asleep"),
+        ("threading.Timer(300, q.put, (1,)).start()\nq.get()", "a thread, asleep"),
+        (
+            "m = context.Manager(); f = m.Queue(); context.Process(target=feed, args=(f,)).start()\nf.get()",
+            "`python`",
+        ),
     ],
     ids=[
         "queue",
@@ -162,6 +168,8 @@ async def test_what_a_thread_or_a_pool_asks_is_waited_for(
         "pool queue",
         "pipe",
         "semaphore",
+        "timer",
+        "manager",
     ],
 )
 async def test_what_sleeps_in_a_thread_or_a_pool_wakes_again(

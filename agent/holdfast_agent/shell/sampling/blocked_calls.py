@@ -254,7 +254,8 @@ class CallJudge:
                 continue
             subject.looked.add(child.pid)
             for number, wait in enumerate(self.below(turn, replace(subject, member=child))):
-                if number == 0 and wait.kind is WaitKind.SLEEP:
+                # What a thread beside the main one waits for may sleep; its own sleep is no wait of the child's.
+                if wait.kind is WaitKind.SLEEP and (number == 0 or wait.what):
                     asleep.append(wait)
                 if wait.kind in (WaitKind.OUTSIDE, WaitKind.FILE, WaitKind.PERSON):
                     # A child further below has been named already.
@@ -281,16 +282,20 @@ class CallJudge:
         return self.beside(turn, subject, subject.member.read_threads(turn, _THREADS_MOST))
 
     def beside(self, turn: Turn, subject: Subject, threads: Sequence[int]) -> list[Wait]:
-        """The waits of these of its threads, as far as they still run."""
-        return list(self._waits_of(turn, replace(subject, looked=set()), threads))
+        """The waits of these of its threads, as far as they still run; for a lock with a time limit, a sleep."""
+        return list(self._waits_of(turn, replace(subject, looked=set()), threads, limits=True))
 
-    def _waits_of(self, turn: Turn, subject: Subject, threads: Iterable[int]) -> Iterator[Wait]:
+    def _waits_of(
+        self, turn: Turn, subject: Subject, threads: Iterable[int], *, limits: bool = False
+    ) -> Iterator[Wait]:
         member = subject.member
         try:
             for thread in threads:
                 call = member.read_call(turn, thread)
                 if isinstance(call, Call):
-                    yield self.judge(turn, replace(subject, woke=False), call, None)
+                    wait = self.judge(turn, replace(subject, woke=False), call, None)
+                    until_s = self.limit_s(turn, subject, call) if limits else math.inf
+                    yield wait if until_s == math.inf else Wait(WaitKind.SLEEP, until_s=until_s)
                 elif not thread:
                     yield Wait(WaitKind.RUNNING)
         except Gone:

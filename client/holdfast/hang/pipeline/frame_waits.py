@@ -101,7 +101,8 @@ def read(threads: Sequence[ThreadStack], at_s: float) -> StackWait:
     if kind in (None, WaitKind.LOCK):
         working = [thread for thread in threads if not thread.main and _works(thread.frames)]
         others = [_kind(thread.frames) for thread in working]
-        unclear = [t.tid for t, one in zip(working, others, strict=True) if one[0] in (None, WaitKind.CHILD)]
+        untold = (None, WaitKind.CHILD, WaitKind.LOCK)
+        unclear = [thread.tid for thread, one in zip(working, others, strict=True) if one[0] in untold]
         found = [one for one in others if one[0] in _GENTLEST_FIRST]
         handed_over = any(_hands_over(frame) for frame in main.frames)
         if found and (kind is WaitKind.LOCK or own or handed_over):
@@ -162,11 +163,17 @@ def _waits_for_the_end(frames: Iterable[Frame]) -> bool:
 
 
 def _works(frames: Iterable[Frame]) -> bool:
-    """Whether a thread does something for the training: the user's code, a pool's task, or the wait for a process."""
+    """Whether a thread does something for the training: the user's code, a pool's or a timer's, or a process's wait."""
     frames = list(frames)
     if any(_COMPANIONS.match(frame.module) for frame in frames):
         return False
-    return any(not frame.library or _is_task(frame) for frame in frames)
+    return _is_timer(frames) or any(not frame.library or _is_task(frame) for frame in frames)
+
+
+def _is_timer(frames: Sequence[Frame]) -> bool:
+    """Whether a thread is a ``threading.Timer`` whose time has not come."""
+    names = [frame.function for frame in frames if frame.module == "threading.py"]
+    return ("wait", "run") in itertools.pairwise(names)
 
 
 def _is_task(frame: Frame) -> bool:

@@ -150,7 +150,9 @@ def test_a_wait_for_a_thread_whose_own_wait_does_not_show_is_no_lock(
         (stack("concurrent/futures/thread.py run", "threading.py run")[:-1], True),
         (stack("multiprocessing/connection.py wait", "concurrent/futures/process.py run")[:-1], True),
         (stack("asyncio/unix_events.py _do_waitpid", "threading.py run")[:-1], True),
-        (stack("queue.py get", user=ASK), False),
+        (stack(*CONDITION, user=ASK), True),
+        (stack(*CONDITION, "threading.py run", "threading.py _bootstrap_inner")[:-1], True),
+        (stack(*CONDITION, "tqdm/_monitor.py run", "threading.py _bootstrap_inner")[:-1], False),
         (stack("concurrent/futures/thread.py _worker", "threading.py run")[:-1], False),
     ],
 )  # fmt: skip
