@@ -144,7 +144,8 @@ class Preparation:
                     self.accounts.look_up, launch.task.account, abandon_on_cancel=True
                 )
             except NoAccount as problem:
-                return _failed(action, f"{facts.name}: {problem}.")
+                found = f"{facts.name}: {problem}."
+                return _unfit(action, found) if problem.host_fault else _failed(action, found)
         return _unfit(
             action, f"{facts.name}: the account {launch.task.account} was not found out within {BOUND_S:g} s."
         )
