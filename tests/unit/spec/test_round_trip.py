@@ -68,6 +68,7 @@ machine = st.fixed_dictionaries(
     optional={"machineType": printable, "acceleratorType": printable, "cpuCount": integers, "memoryMb": integers},
 )
 
+module = st.from_regex(r"[A-Za-z_]\w{0,9}(\.[A-Za-z_]\w{0,9}){0,2}", fullmatch=True)
 learned = st.one_of(durations, st.none())
 tolerance = st.fixed_dictionaries(
     {},
@@ -98,8 +99,8 @@ tolerance = st.fixed_dictionaries(
             {},
             optional={
                 "mode": st.sampled_from(["AUTO", "IN_PROCESS", "WARM_MODE_OFF", "UNSPECIFIED"]),
-                "preload": st.lists(solid, max_size=2),
-                "never": st.lists(solid, max_size=2),
+                "preload": st.lists(module, max_size=2),
+                "never": st.lists(module, max_size=2),
             },
         ),
     },

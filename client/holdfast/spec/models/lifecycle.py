@@ -227,7 +227,16 @@ class WarmMode(enum.Enum):
     IN_PROCESS = "WARM_MODE_IN_PROCESS"
 
 
-ModuleName = Annotated[str, Text(max_chars=255, empty=False)]
+_PART = r"[^\s.,;:/\\'\"-]+"
+ModuleName = Annotated[
+    str,
+    Text(
+        max_chars=255,
+        empty=False,
+        pattern=rf"{_PART}(\.{_PART})*",
+        must='be a module\'s name, such as "models.vit"',
+    ),
+]
 
 
 class WarmStart(Model):
