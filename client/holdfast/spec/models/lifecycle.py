@@ -227,7 +227,7 @@ class WarmMode(enum.Enum):
     IN_PROCESS = "WARM_MODE_IN_PROCESS"
 
 
-_PART = r"[^\s.,;:/\\'\"-]+"
+_PART = r"""[^\s.,;:/\\'"-]+"""
 ModuleName = Annotated[
     str,
     Text(
