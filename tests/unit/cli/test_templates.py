@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.app import root
-from holdfast.cli.jobs import templates
+from holdfast.cli.jobs import schedules, templates
 from holdfast.errors import NotFound
 from holdfast.v1 import job_pb2, schedule_pb2
 
@@ -62,3 +63,32 @@ def test_a_template_that_is_run_and_waited_for_says_which_job_it_became(
     monkeypatch.setattr(templates, "with_client", with_client)
     assert CliRunner().invoke(root, ["template", "run", "train", "--wait"]).exit_code == 0
     assert capfd.readouterr().err == f"holdfast: {said}\n"
+
+
+@pytest.mark.parametrize(("words", "project"), [([], "vision"), (["--project", "default"], "default")])
+def test_a_project_that_is_named_holds_rather_than_the_job_files(
+    words: list[str], project: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[str] = []
+
+    class Kept:
+        async def create_template(self, name: str, job: job_pb2.CustomJob) -> schedule_pb2.Template:
+            made.append(job.project)
+            return schedule_pb2.Template(name=name, version=1)
+
+        async def create(self, name: str, cron: str, job: job_pb2.CustomJob, **_: object) -> schedule_pb2.Schedule:
+            made.append(job.project)
+            return schedule_pb2.Schedule(name=name, time_zone="UTC")
+
+    def with_client(work: Callable[[Any], Awaitable[object]]) -> object:
+        return anyio.run(work, SimpleNamespace(schedules=Kept()))
+
+    for module in (templates, schedules):
+        monkeypatch.setattr(module, "with_client", with_client)
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "project: vision\njobSpec: {workerPoolSpecs: [{replicaCount: 1, processSpec: {command: ['true']}}]}\n"
+    )
+    for command in (["template", "create", "t"], ["schedule", "create", "s", "--cron", "@daily"]):
+        CliRunner().invoke(root, [*command, str(file), *words], catch_exceptions=False)
+    assert made == [project] * 2

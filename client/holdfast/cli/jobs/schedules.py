@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.jobs.templates import changes_of, job_in, patch_options, project_option
+from holdfast.cli.jobs.templates import changes_of, job_in, made_in_option, patch_options, project_option
 from holdfast.cli.kit.calls import with_client
 from holdfast.cli.kit.console import Console, say
 from holdfast.cli.kit.group import Commands
@@ -46,7 +46,7 @@ def schedule() -> None:
 @click.option("--deadline", type=duration, help="Leave a run out that could not be made for so long, such as 1h.")
 @click.option("--template", "-t", default="", help="A template, NAME or NAME@3, in place of FILE.")
 @patch_options
-@project_option
+@made_in_option
 def create(
     name: str,
     file: str | None,
@@ -57,7 +57,7 @@ def create(
     template: str,
     values: tuple[str, ...],
     patch: Path | None,
-    project: str,
+    project: str | None,
 ) -> None:
     """Submit a job whenever it is due. It is that of FILE, or of a template.
 
@@ -70,10 +70,10 @@ def create(
         raise click.UsageError("--set and --patch go with --template.")
     from holdfast.v1 import job_pb2
 
-    job = job_in(file, project) if file else job_pb2.CustomJob(project=project)
+    job = job_in(file, project) if file else job_pb2.CustomJob(project=project or "default")
 
     async def work(client: Client) -> schedule_pb2.Schedule:
-        changes = await changes_of(client, template, project, values, patch) if template else ""
+        changes = await changes_of(client, template, job.project, values, patch) if template else ""
         await name_dependencies(client, job)
         return await client.schedules.create(
             name,

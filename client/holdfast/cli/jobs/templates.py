@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from holdfast.v1 import job_pb2, schedule_pb2
 
 project_option = click.option("--project", default="default", show_default=True, help="The project that it is in.")
+made_in_option = click.option(
+    "--project", help="The project to make it in.  [default: the job file's, else default]"
+)
 T = TypeVar("T")
 
 
@@ -57,8 +60,8 @@ def template() -> None:
 @template.command()
 @click.argument("name")
 @click.argument("file", type=click.Path(allow_dash=True))
-@project_option
-def create(name: str, file: str, project: str) -> None:
+@made_in_option
+def create(name: str, file: str, project: str | None) -> None:
     """Keep the job file FILE as the next version of the template NAME.
 
     Versions never change: who runs NAME@3 gets the same job for ever.
@@ -146,8 +149,8 @@ def run(
     sys.exit(with_client(work))
 
 
-def job_in(file: str, project: str) -> job_pb2.CustomJob:
-    """The job of a file, or stdin, in a project."""
+def job_in(file: str, project: str | None) -> job_pb2.CustomJob:
+    """The job of a file, or stdin; in a project, if one is named."""
     from holdfast import spec
 
     what = "stdin" if file == "-" else file
@@ -155,7 +158,7 @@ def job_in(file: str, project: str) -> job_pb2.CustomJob:
     refuse_program(what, text)
     loaded = spec.load_text(text, source=what)
     job = spec.job_to_proto(spec.parse(loaded, what=what, name=spec.name_of(what)))
-    job.project = project if project != "default" or not job.project else job.project
+    job.project = project or job.project
     return job
 
 
