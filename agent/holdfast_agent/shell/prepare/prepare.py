@@ -41,6 +41,7 @@ from holdfast_agent.shell.users.accounts import Accounts, NoAccount
 
 BOUND_S = 30.0
 """A file server that doesn't answer for this long fails the preparation."""
+LOOK_UP_AGAIN_S = 1.0
 SHIM_TRIES = 2
 """A shim that was killed says nothing of its host; two in a row do."""
 HOOKS_AT_ONCE = 16
@@ -135,20 +136,26 @@ class Preparation:
         return self._finish(action, facts, container)
 
     async def _user(self, action: Prepare, facts: HostFacts) -> WorkerUser | PreparationFailed:
-        """The account that the job names. A missing account is the job's fault, a look-up without answer the host's."""
+        """The account that the job names. A missing account is the job's fault, a look-up without answer the host's.
+
+        A directory service that is being restarted is waited for.
+        """
         launch = action.assignment.launch
         assert launch is not None, "the reactor prepares only what has a launch"
+        unknown = f"the account {launch.task.account} was not found out within {BOUND_S:g} s"
         with anyio.move_on_after(BOUND_S):
-            try:
-                return await anyio.to_thread.run_sync(
-                    self.accounts.look_up, launch.task.account, abandon_on_cancel=True
-                )
-            except NoAccount as problem:
-                found = f"{facts.name}: {problem}."
-                return _unfit(action, found) if problem.host_fault else _failed(action, found)
-        return _unfit(
-            action, f"{facts.name}: the account {launch.task.account} was not found out within {BOUND_S:g} s."
-        )
+            while True:
+                try:
+                    return await anyio.to_thread.run_sync(
+                        self.accounts.look_up, launch.task.account, abandon_on_cancel=True
+                    )
+                except NoAccount as problem:
+                    if not problem.host_fault:
+                        return _failed(action, f"{facts.name}: {problem}.")
+                    unknown = str(problem)
+                self.say(action.assignment.key, action.assignment.generation, unknown)
+                await anyio.sleep(LOOK_UP_AGAIN_S)
+        return _unfit(action, f"{facts.name}: {unknown}.")
 
     def abandon(self, key: WorkerId) -> None:
         """Cancel the fetching, installing and container of a worker's preparation."""

@@ -36,8 +36,6 @@ class Accounts:
     default: WorkerUser
     rules: AccountRules
     _known: dict[str, WorkerUser] = field(default_factory=dict)
-    _seen: set[str] = field(default_factory=set)
-    """Names that have been found since the agent began."""
 
     def at_hand(self, name: str) -> WorkerUser | None:
         """The account as last looked up, without a new look-up; None if there was none."""
@@ -51,12 +49,11 @@ class Accounts:
         """
         if not name:
             return self.default
-        self._known.pop(name, None)
         try:
             entry = pwd.getpwnam(name)
         except (KeyError, ValueError) as error:  # a NUL in it
-            raise _not_found(name, was_here=name in self._seen) from error
-        self._seen.add(name)
+            raise _not_found(name, was_here=name in self._known) from error
+        self._known.pop(name, None)
         if problem := why_not(name, entry.pw_uid, self.rules):
             raise NoAccount(problem)
         found = user_of(entry)

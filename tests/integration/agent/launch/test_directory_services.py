@@ -5,8 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from tests.integration.agent.controller import assignment
+from tests.integration.agent.launch.test_host_checks import TRUE
+
+from holdfast._session import codec
+from holdfast_agent.core.launch.environment import HostFacts, WorkerUser
+from holdfast_agent.core.worker.actions import Prepare
+from holdfast_agent.core.worker.events import PreparationFailed
+from holdfast_agent.shell.prepare import prepare
+from holdfast_agent.shell.users.accounts import NoAccount
 
 SERVICE = """
 #include <errno.h>
@@ -52,3 +62,43 @@ def test_a_service_that_is_away_is_the_hosts_fault(tmp_path: Path, services: str
     command = ["unshare", "-m", "sh", "-c", look, sys.executable, LOOK_UP]
     found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert found.stdout.strip() == said
+
+
+class Directory:
+    """Accounts of a service that gives no answer to the first ``away`` look-ups, and says no to the next."""
+
+    def __init__(self, away: float) -> None:
+        self.away = away
+
+    def look_up(self, name: str) -> WorkerUser:
+        self.away -= 1
+        if self.away < 0:
+            raise NoAccount(f"there is no account {name} on this host")
+        raise NoAccount("it can't be found out", host_fault=True)
+
+
+@pytest.mark.parametrize(
+    ("away", "fault", "said"),
+    [(2, False, "host-0: there is no account ada on this host."), (10**9, True, "host-0: it can't be found out.")],
+)
+async def test_a_service_is_waited_for_before_its_host_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: int, fault: bool, said: str
+) -> None:
+    monkeypatch.setattr(prepare, "LOOK_UP_AGAIN_S", 0.01)
+    monkeypatch.setattr(prepare, "BOUND_S", 15.0 if not fault else 0.2)
+    doing: list[str] = []
+    unused: dict[str, Any] = dict.fromkeys(
+        ("files", "shims", "ports", "fitness", "hooks", "containers", "archive", "code")
+    )
+    preparation = prepare.Preparation(
+        **unused,
+        accounts=cast(Any, Directory(away)),
+        root_allowed=True,
+        say=lambda key, generation, text: doing.append(text),
+    )
+    facts = HostFacts("host-0", str(tmp_path), str(tmp_path), WorkerUser("root", "/", "/bin/sh"), 1)
+    message = assignment("PREPARE", TRUE, run_as="ada")
+    found = await preparation.run(Prepare(codec.assignment_from_proto(message)), facts)
+    assert isinstance(found, PreparationFailed)
+    assert (found.host_fault, found.message) == (fault, said)
+    assert set(doing) == {"it can't be found out"}
