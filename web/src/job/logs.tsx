@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { failure } from "../core/api.ts";
 import type { ApiError } from "../core/api.ts";
 import { gang } from "../core/gang.ts";
@@ -173,7 +173,7 @@ function useLog(id: string, query: string | null, most: number): Log {
   const [whole, setWhole] = useState(false);
   const [round, setRound] = useState(0);
   const seen = useSeen() || whole;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!seen) return undefined;
     held.current = new Lines(most);
     setError(null);

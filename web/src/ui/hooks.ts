@@ -1,4 +1,4 @@
-import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { failure, fails, getTagged, withdraws } from "../core/api.ts";
 import type { ApiError } from "../core/api.ts";
 import { carries, follow } from "../core/followed.ts";
@@ -41,7 +41,8 @@ export function useData<T>(path: string | null, touched: (changes: Changes) => b
   const wake = useRef<() => void>(() => undefined);
   const touches = useRef(touched);
   touches.current = touched;
-  useEffect(() => {
+  // Not once the frame is painted: an answer takes longer than that, and is what people wait for.
+  useLayoutEffect(() => {
     if (path === null) return undefined;
     const ended = new AbortController();
     let due = true;
