@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-import grpc
 from grpc_health.v1 import health_pb2
 
 from holdfast._base.plural import count
@@ -32,6 +31,7 @@ from holdfast_controller.shell.main import grpc_server, http_listeners, self_che
 from holdfast_controller.shell.main.fencing import Fencing
 from holdfast_controller.shell.main.preload import preload
 from holdfast_controller.shell.main.reload import Settings, change_policies, change_receivers, policies_of
+from holdfast_controller.shell.main.serving import Serving
 from holdfast_controller.shell.main.shared_settings import digests
 from holdfast_controller.shell.main.standby import Standby
 from holdfast_controller.shell.main.store_upkeep import count_stored, keep_leading, note_position, upkeep
@@ -55,11 +55,9 @@ from holdfast_controller.shell.store.stored_bytes import MIB, StoredBytes
 from holdfast_controller.shell.web.signed_in import SignedIn
 from holdfast_controller.shell.web.web_service import WebService
 
-if TYPE_CHECKING:
-    from holdfast_controller.shell.rest.listener import Listener
-
-
 STOP_GRACE_S = 1.0
+Work = Callable[[], Coroutine[Any, Any, None]]
+"""What goes on for as long as the controller leads."""
 
 
 async def serve(
@@ -154,7 +152,7 @@ async def serve(
         await enrolling.start()
         for name in ("", *grpc_server.SERVICES):
             await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-        listeners: list[Listener] = []
+        serving = Serving(server, enrolling, metrics, guard)
 
         def state() -> tuple[int, Hashable]:
             """The state that answers come from: the log, and settings, which a reload changes without an event."""
@@ -164,11 +162,11 @@ async def serve(
             """Serve HTTP too, and tell that all is served. Hosts and clients don't wait for the page's modules."""
             await asyncio.to_thread(preload, config)
             http = await http_listeners.listen(config, services, guard, driver.confirmed)
-            listeners.extend([http] if http is not None else [])
+            serving.also(http)
             web = await http_listeners.listen_web(
                 config, services, guard, signed_in, browsers, driver.confirmed, state
             )
-            listeners.extend([web] if web is not None else [])
+            serving.also(web)
             for listener, tell in ((http, on_http), (web, on_web)):
                 if listener is not None and tell is not None:
                     tell(listener.port)
@@ -189,25 +187,34 @@ async def serve(
             supervisor.tell(READY=1)
             watch.start()
 
+        works: tuple[Work, ...] = (
+            driver.run,
+            settings.run,
+            partial(upkeep, driver, lambda: settings.config.retention.history),
+            partial(note_position, driver),
+            *([partial(keep_leading, driver)] if config.database_url else []),
+            partial(count_stored, driver),
+            partial(forget_deleted, driver, kept_series),
+            partial(tend, driver, bundles),
+            dispatcher.run,
+            audit.run,
+            enrolling.run,
+            metrics.run,
+            partial(reliability.run, driver),
+            fencing.run,
+            signed_in.run,
+            partial(
+                certificates.watch,
+                driver,
+                partial(_certificate_ends, driver, metrics, settings),
+                lambda: settings.config.certificates.host,
+            ),
+            partial(self_checks.run, driver, lambda: settings.config, dispatcher),
+            partial(supervisor.keep_telling, lambda: _status(driver.cluster)),
+        )
         TURNS.between_commits = driver.settled
         try:
-            await _run_until_told(
-                finish_start,
-                settings,
-                driver,
-                server,
-                listeners,
-                signed_in,
-                dispatcher,
-                guard,
-                audit,
-                enrolling,
-                metrics,
-                fencing,
-                supervisor,
-                kept_series,
-                bundles,
-            )
+            await _run_until_told(works, finish_start, serving, driver, audit, supervisor)
         finally:
             TURNS.between_commits = at_once
             watch.stop()
@@ -218,21 +225,12 @@ async def serve(
 
 
 async def _run_until_told(
+    works: Sequence[Work],
     finish_start: Callable[[], Awaitable[None]],
-    settings: Settings,
+    serving: Serving,
     driver: Driver,
-    server: grpc.aio.Server,
-    listeners: list[Listener],
-    signed_in: SignedIn,
-    dispatcher: Dispatcher,
-    guard: Guard,
     audit: Audit,
-    enrolling: Enrolling,
-    metrics: Metrics,
-    fencing: Fencing,
     supervisor: Supervisor,
-    series: SeriesStore,
-    bundles: BundleStore,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -240,38 +238,13 @@ async def _run_until_told(
         loop.add_signal_handler(sig, stop.set)
     try:
         async with asyncio.TaskGroup() as tasks:
-            alive = supervisor.keep_telling(lambda: _status(driver.cluster))
-            ends = partial(_certificate_ends, driver, metrics, settings)
-            watching = certificates.watch(driver, ends, lambda: settings.config.certificates.host)
-            sweeping = upkeep(driver, lambda: settings.config.retention.history)
-            works = (
-                driver.run(),
-                settings.run(),
-                sweeping,
-                note_position(driver),
-                *([keep_leading(driver)] if settings.config.database_url else []),
-                count_stored(driver),
-                forget_deleted(driver, series),
-                tend(driver, bundles),
-                dispatcher.run(),
-                audit.run(),
-                enrolling.run(),
-                metrics.run(),
-                reliability.run(driver),
-                fencing.run(),
-                signed_in.run(),
-                watching,
-                self_checks.run(driver, lambda: settings.config, dispatcher),
-                alive,
-            )
-            running = [tasks.create_task(work) for work in works]
+            running = [tasks.create_task(work()) for work in works]
             copying = tasks.create_task(audit.copy())
             await finish_start()
             await stop.wait()
             log.info("controller.stopping")
             supervisor.tell(STOPPING=1)
-            metrics.close()
-            await _stop_serving(server, listeners, guard, enrolling)
+            await serving.stop(STOP_GRACE_S)
             await driver.settled()
             for task in running:
                 task.cancel()
@@ -283,11 +256,7 @@ async def _run_until_told(
             copying.cancel()
     finally:
         # Also when a commit has failed: no caller is served from a state that the disk doesn't hold.
-        metrics.close()
-        for listener in listeners:
-            await listener.close(0.0)
-        await enrolling.stop()
-        await server.stop(None)
+        await serving.close()
 
 
 async def _certificate_ends(driver: Driver, metrics: Metrics, settings: Settings) -> dict[str, float]:
@@ -298,20 +267,6 @@ async def _certificate_ends(driver: Driver, metrics: Metrics, settings: Settings
         if party.startswith("host/") and host is not None and not host.lost:
             ends[party] = newest.issued_at + settings.config.certificates.host
     return ends
-
-
-async def _stop_serving(
-    server: grpc.aio.Server, listeners: list[Listener], guard: Guard, enrolling: Enrolling
-) -> None:
-    """Take no more calls; those that are being answered have a second. Streams have no end to wait for."""
-    async with asyncio.TaskGroup() as endings:
-        for listener in listeners:
-            endings.create_task(listener.close(STOP_GRACE_S))
-        endings.create_task(enrolling.stop())
-        endings.create_task(server.stop(STOP_GRACE_S))
-        # Once no disconnected caller could come back to this process.
-        await asyncio.sleep(0)
-        guard.end_streams()
 
 
 def _audit(config: ControllerConfig) -> Audit:
