@@ -51,7 +51,9 @@ def url_of(server: postgres.Server, database: str) -> str:
 
 def commits(folder: Path, server: postgres.Server, runs: int, table: Table) -> None:
     """One commit, of one event and of a hundred."""
-    from holdfast_controller.shell.store.databases.postgresql import PostgresDatabase  # psycopg may be missing
+    from holdfast_controller.shell.store.databases.postgresql.database import (
+        PostgresDatabase,  # psycopg may be missing
+    )
 
     engines: dict[str, Engine] = {
         ENGINES[0]: SqliteFile(folder / "commits" / "holdfast.db"),

@@ -108,7 +108,7 @@ def main() -> int:
         server.sql("CREATE DATABASE bench")
         url = f"postgresql://holdfast@/bench?host={server.folder}"
         if options.events:
-            from holdfast_controller.shell.store.databases.postgresql import (
+            from holdfast_controller.shell.store.databases.postgresql.database import (
                 PostgresDatabase,  # psycopg may be missing
             )
 

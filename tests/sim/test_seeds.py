@@ -17,7 +17,7 @@ from tests.sim.several import replacement
 from tests.sim.several.bugs import SEVERAL
 from tests.sim.several.oracles import SiteOracles
 
-from holdfast_controller.shell.store.databases import postgresql_patience
+from holdfast_controller.shell.store.databases.postgresql import patience
 
 FOUND = {
     12: "messages that lay in a frozen controller's sockets",
@@ -99,7 +99,7 @@ def test_two_generations_beside_a_leader_that_goes_on_without_its_database_are_f
     """Such a leader would have to answer its hosts unconfirmed, and to wait for its database for ever."""
     _, answers_unconfirmed = SEVERAL["acks unconfirmed"]
     for term in ("FOR_S", "BESIDE_ANOTHER_S", "UNHEARD_S"):
-        monkeypatch.setattr(postgresql_patience, term, 1e9)
+        monkeypatch.setattr(patience, term, 1e9)
     with answers_unconfirmed():
         _, problem = run.attempt(replacement.draw(1))
         assert run.kind(problem) == "1 one writer"

@@ -11,8 +11,8 @@ from holdfast_controller.core.events import RankExited
 from holdfast_controller.core.fold import job
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.store import load
-from holdfast_controller.shell.store.databases import postgresql
-from holdfast_controller.shell.store.databases.postgresql import PostgresDatabase
+from holdfast_controller.shell.store.databases.postgresql import leadership
+from holdfast_controller.shell.store.databases.postgresql.database import PostgresDatabase
 from holdfast_controller.shell.store.following import Follower
 from holdfast_controller.shell.store.store import Store
 
@@ -33,7 +33,7 @@ def _same_term() -> AbstractContextManager[Any]:
 
 def _no_fence() -> AbstractContextManager[Any]:
     claim = "UPDATE meta SET value = %s, checksum = %s WHERE key = 'beat' AND %s <> ''"
-    return patch.object(postgresql, "_CLAIM", claim)
+    return patch.object(leadership, "CLAIM", claim)
 
 
 def _tail_unnoticed() -> AbstractContextManager[Any]:
@@ -86,11 +86,11 @@ def _second_writer() -> AbstractContextManager[Any]:
     def transaction(self: Store, work: Callable[[Any], Any]) -> Any:
         def begin() -> None:
             self._db.begin()
-            self._db.exec_driver_sql(postgresql._LOOK)
+            self._db.exec_driver_sql(leadership.LOOK)
 
         with self._failing("cannot be used"):
-            self.engine._on_whole_connection(begin)  # type: ignore[attr-defined]
-            with self.engine._ending():  # type: ignore[attr-defined]
+            self.engine.link.on_whole(begin)  # type: ignore[attr-defined]
+            with self.engine.link.ending():  # type: ignore[attr-defined]
                 return work(self._db)
 
     return patch.object(Store, "transaction", transaction)

@@ -17,10 +17,11 @@ import sqlalchemy as sa
 from tests.sim.engine import Violation
 
 from holdfast_controller.shell.store import migrate
-from holdfast_controller.shell.store.databases import postgresql_server
-from holdfast_controller.shell.store.databases.postgresql import SESSION, PostgresDatabase
-from holdfast_controller.shell.store.databases.postgresql_address import DEFAULTS
-from holdfast_controller.shell.store.databases.postgresql_text import APPEND
+from holdfast_controller.shell.store.databases.postgresql import server as servers
+from holdfast_controller.shell.store.databases.postgresql.address import DEFAULTS
+from holdfast_controller.shell.store.databases.postgresql.connection import SESSION
+from holdfast_controller.shell.store.databases.postgresql.database import PostgresDatabase
+from holdfast_controller.shell.store.databases.postgresql.text import APPEND
 from holdfast_controller.shell.store.schema import events, metadata
 
 if TYPE_CHECKING:
@@ -347,15 +348,15 @@ class Postgres(PostgresDatabase):
     def __init__(self, process: Process, path: Path, on_stand_by: Callable[[str], None]) -> None:
         super().__init__("postgresql://holdfast@database/holdfast", path, on_stand_by)
         self.process = process
-        self._engine = Pool(self)  # type: ignore[assignment]
+        self.link.engine = Pool(self)  # type: ignore[assignment]
 
     def connect(self) -> None:
         """As the product does, on a server whose tables are there and whose settings are right."""
-        self._connection = self._engine.connect()
+        self.link.open()
 
     def session(self) -> Session:
         """What the server knows of a new connection, and the connection of the server."""
         session = Session(self.process.site.server, self.process)
-        session.name = self._told
-        self._server = postgresql_server.Server(session.server.identity, session.server.lossless)
+        session.name = self.link.told
+        self.link.server = servers.Server(session.server.identity, session.server.lossless)
         return session

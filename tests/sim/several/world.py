@@ -36,7 +36,7 @@ from holdfast_controller.core.model.job import Job
 from holdfast_controller.shell import driver as driver_module
 from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store import store as store_module
-from holdfast_controller.shell.store.databases import postgresql, postgresql_patience, postgresql_standbys
+from holdfast_controller.shell.store.databases.postgresql import leadership, patience, standbys, takeover
 from holdfast_controller.shell.store.records import Record as Stored
 from holdfast_controller.shell.store.records import record_of
 from holdfast_controller.shell.store.schema import events
@@ -368,11 +368,11 @@ def virtual_time() -> Iterator[None]:
     with ExitStack() as stack:
         stack.callback(logging.disable, logging.root.manager.disable)
         logging.disable()  # the controllers' own, thousands of lines
-        for module in (postgresql, postgresql_patience, store_module, driver_module):
+        for module in (takeover, leadership, patience, store_module, driver_module):
             stack.enter_context(patch.object(module, "time", Time))
-        for module in (postgresql, postgresql_standbys):
+        for module in (takeover, standbys):
             stack.enter_context(patch.object(module, "socket", Machine))
-        stack.enter_context(patch.object(postgresql, "LOOK_EVERY_S", LOOK_EVERY_S))
+        stack.enter_context(patch.object(takeover, "LOOK_EVERY_S", LOOK_EVERY_S))
         yield
 
 

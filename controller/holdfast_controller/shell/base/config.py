@@ -274,7 +274,7 @@ class ControllerConfig:
             except MissingPackages as error:
                 fix = "Install holdfast-controller-postgresql, or pip install 'holdfast[controller,postgresql]'."
                 raise ConfigError(error.message, fix=fix) from error
-            from holdfast_controller.shell.store.databases.postgresql_address import checked
+            from holdfast_controller.shell.store.databases.postgresql.address import checked
 
             checked(self.database_url)
         if not 0 < self.heartbeat_interval < self.suspect_after < self.lost_after:

@@ -122,11 +122,10 @@ def _check_fence(settings: ControllerConfig) -> None:
 
 def _check_database(settings: ControllerConfig) -> None:
     if settings.database_url:
-        from holdfast_controller.shell.store.databases import (
-            postgresql_address,
-        )  # the driver is a package of its own
+        # The driver is a package of its own.
+        from holdfast_controller.shell.store.databases.postgresql.address import dial
 
-        postgresql_address.dial(settings.database_url)
+        dial(settings.database_url)
 
 
 def _check_shared_place(settings: ControllerConfig) -> None:

@@ -49,7 +49,7 @@ def store_at(file: Path, url: str = "", on_stand_by: Callable[[str], None] = lam
     """The store in a file of SQLite; with a ``url`` in that database of PostgreSQL. See ``PostgresDatabase``."""
     if not url:
         return Store(file)
-    from holdfast_controller.shell.store.databases.postgresql import (
+    from holdfast_controller.shell.store.databases.postgresql.database import (
         PostgresDatabase,  # loaded only where it is used
     )
 

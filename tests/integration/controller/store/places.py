@@ -50,13 +50,13 @@ class InPostgres:
     database: str
 
     def engine(self) -> Engine:
-        from holdfast_controller.shell.store.databases.postgresql import PostgresDatabase
+        from holdfast_controller.shell.store.databases.postgresql.database import PostgresDatabase
 
         return PostgresDatabase(self.server.address(self.database), self.path)
 
     def other(self, state_dir: Path, on_stand_by: Callable[[str], None] = lambda _: None) -> Engine:
         """A new engine of a controller on another machine."""
-        from holdfast_controller.shell.store.databases.postgresql import PostgresDatabase
+        from holdfast_controller.shell.store.databases.postgresql.database import PostgresDatabase
 
         return PostgresDatabase(self.server.address(self.database), state_dir / "postgresql", on_stand_by)
 

@@ -46,7 +46,7 @@ def test_a_server_without_a_free_connection_is_named_with_its_setting(made: InPo
         "user=holdfast", "user=plain"
     )  # limits don't hold for admins
     try:
-        from holdfast_controller.shell.store.databases.postgresql import PostgresDatabase
+        from holdfast_controller.shell.store.databases.postgresql.database import PostgresDatabase
 
         store = Store(PostgresDatabase(as_plain, made.path))
         with pytest.raises(StoreError, match=r"too many connections.*Raise the server's max_connections"):
@@ -158,12 +158,12 @@ def test_a_user_whose_password_is_wrong_is_named_with_what_to_correct(made: InPo
     trusting = hba.read_text()
     hba.write_text(f"local all stranger scram-sha-256\n{trusting}")
     made.server.sql("SELECT pg_reload_conf()")
-    from holdfast_controller.shell.store.databases import postgresql_address
+    from holdfast_controller.shell.store.databases.postgresql.address import dial
 
     try:
         address = made.server.address("holdfast").replace("user=holdfast", "user=stranger") + " password=guess"
         with pytest.raises(ConfigError, match=r"can't be reached: .*authentication failed") as refused:
-            postgresql_address.dial(address)
+            dial(address)
         assert "guess" not in str(refused.value)
     finally:
         hba.write_text(trusting)
@@ -172,8 +172,8 @@ def test_a_user_whose_password_is_wrong_is_named_with_what_to_correct(made: InPo
 
 
 def test_a_server_whose_certificate_another_ca_has_signed_is_not_believed(tmp_path: Path) -> None:
-    from holdfast_controller.shell.store.databases import postgresql_address
-    from holdfast_controller.shell.store.databases.postgresql import PostgresDatabase
+    from holdfast_controller.shell.store.databases.postgresql.address import dial
+    from holdfast_controller.shell.store.databases.postgresql.database import PostgresDatabase
 
     with running() as tls:
         for name in ("server", "other"):
@@ -203,9 +203,9 @@ def test_a_server_whose_certificate_another_ca_has_signed_is_not_believed(tmp_pa
         tls.stop()
         tls.start()
         verified = "host=localhost user=holdfast dbname=postgres sslmode=verify-full sslrootcert="
-        postgresql_address.dial(f"{verified}{tls.folder}/server.pem")
+        dial(f"{verified}{tls.folder}/server.pem")
         with pytest.raises(ConfigError, match=r"can't be reached: .*certificate verify failed"):
-            postgresql_address.dial(f"{verified}{tls.folder}/other.pem")
+            dial(f"{verified}{tls.folder}/other.pem")
         store = Store(PostgresDatabase(f"{verified}{tls.folder}/other.pem", tmp_path / "postgresql"))
         with pytest.raises(Away, match="certificate verify failed"):
             store.call(store.open).result()

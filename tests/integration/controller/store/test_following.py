@@ -70,7 +70,7 @@ class Pair:
         self.store.call(self.store.snapshot, state.sequence, entities, heads_of(state.jobs.values())).result()
 
     def look(self) -> None:
-        self.other._look(lambda: self.follower.look(self.other.connection))
+        self.other.takeover.look(lambda: self.follower.look(self.other.connection), {})
 
     def taken(self) -> tuple[Cluster, int] | None:
         with self.other.connection.begin():
@@ -198,7 +198,7 @@ def test_a_log_that_it_cannot_read_is_left_to_the_takeover_which_says_why(pair: 
 
 def test_a_standby_cannot_write(pair: Pair) -> None:
     with pytest.raises(sa.exc.DBAPIError, match="read-only transaction"):
-        pair.other._look(lambda: meta_rows.write(pair.other.connection, "epoch", "99"))
+        pair.other.takeover.look(lambda: meta_rows.write(pair.other.connection, "epoch", "99"), {})
 
 
 def test_a_look_that_was_cut_short_leaves_nothing_half_folded(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,14 +74,14 @@ def test_a_commit_waits_for_a_server_that_is_away(made: InPostgres) -> None:
 def test_a_controller_that_was_frozen_as_a_commit_began_goes_on(
     made: InPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast_controller.shell.store.databases import postgresql
+    from holdfast_controller.shell.store.databases.postgresql import leadership
 
     store, _ = opened(made)
     execute = sa.Connection.exec_driver_sql
     frozen: list[bool] = []
 
     def slow(connection: sa.Connection, statement: str, *given: Any) -> Any:
-        if statement == postgresql._CLAIM and not frozen:
+        if statement == leadership.CLAIM and not frozen:
             execute(connection, "SET LOCAL idle_in_transaction_session_timeout = '100ms'")
             frozen.append(True)
             time.sleep(1.0)
@@ -94,9 +94,9 @@ def test_a_controller_that_was_frozen_as_a_commit_began_goes_on(
 
 
 def test_a_controller_whose_server_stays_away_says_so(made: InPostgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast_controller.shell.store.databases import postgresql_patience
+    from holdfast_controller.shell.store.databases.postgresql import patience
 
-    monkeypatch.setattr(postgresql_patience, "FOR_S", 0.5)
+    monkeypatch.setattr(patience, "FOR_S", 0.5)
     store, _ = opened(made)
     made.server.stop("immediate")
     try:
@@ -216,12 +216,12 @@ def test_a_start_may_take_longer_than_a_transaction_may_stand_still(
 ) -> None:
     from holdfast_controller.core.fold.allocation import recount
     from holdfast_controller.shell.store import load
-    from holdfast_controller.shell.store.databases import postgresql
+    from holdfast_controller.shell.store.databases.postgresql import connection
 
     store, _ = opened(made)
     commit(store, records())
     store.close()
-    monkeypatch.setitem(postgresql.SESSION, "idle_in_transaction_session_timeout", "200ms")
+    monkeypatch.setitem(connection.SESSION, "idle_in_transaction_session_timeout", "200ms")
 
     def slow(cluster: Cluster) -> None:
         time.sleep(1.0)
@@ -260,7 +260,7 @@ def test_errors_of_the_server_say_what_to_do(made: InPostgres) -> None:
 
 
 def test_an_address_that_cannot_be_read_is_named_without_its_password() -> None:
-    from holdfast_controller.shell.store.databases.postgresql_address import checked, name_of
+    from holdfast_controller.shell.store.databases.postgresql.address import checked, name_of
 
     with pytest.raises(ConfigError, match=r"database_url can't be read: .*postgresql://USER@HOST"):
         checked("postgresql://[")
@@ -331,9 +331,9 @@ def test_a_copy_may_take_longer_than_a_transaction_may_stand_still(
     made: InPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from holdfast_controller.shell.store import copying
-    from holdfast_controller.shell.store.databases import postgresql
+    from holdfast_controller.shell.store.databases.postgresql import connection
 
-    monkeypatch.setitem(postgresql.SESSION, "idle_in_transaction_session_timeout", "200ms")
+    monkeypatch.setitem(connection.SESSION, "idle_in_transaction_session_timeout", "200ms")
     digest = copying._digest
 
     def slow(row: dict[str, Any]) -> int:

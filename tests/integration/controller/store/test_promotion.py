@@ -185,9 +185,9 @@ def test_the_machine_that_led_believes_a_synchronous_replica_that_ends_where_it_
 def test_replicas_that_are_no_longer_synchronous_are_noted_while_a_controller_leads(
     both: tuple[Server, Server], place: InPostgres, other: InPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast_controller.shell.store.databases import postgresql
+    from holdfast_controller.shell.store.databases.postgresql import leadership
 
-    monkeypatch.setattr(postgresql, "SERVER_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(leadership, "SERVER_LOOK_EVERY_S", 0.0)
     synchronous(both[0], "'*'")
     store, _ = opened(place)
     commit(store, FIRST)
@@ -201,11 +201,11 @@ def test_replicas_that_are_no_longer_synchronous_are_noted_while_a_controller_le
 def test_who_has_followed_further_than_a_server_comes_back_with_doubts_it_whatever_it_promised(
     both: tuple[Server, Server], place: InPostgres, other: InPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast_controller.shell.store.databases import postgresql_server
+    from holdfast_controller.shell.store.databases.postgresql import server
 
-    sound = postgresql_server.look
-    monkeypatch.setattr(postgresql_server, "look", lambda found: sound(found)._replace(lossless=True))
-    monkeypatch.setattr(postgresql_server, "is_lossless", lambda _: True)
+    sound = server.look
+    monkeypatch.setattr(server, "look", lambda found: sound(found)._replace(lossless=True))
+    monkeypatch.setattr(server, "is_lossless", lambda _: True)
     store, _ = opened(place)
     commit(store, FIRST)
     both[0].caught_up(both[1])

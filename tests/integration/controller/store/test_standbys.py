@@ -73,10 +73,10 @@ def test_another_program_with_a_name_like_ours_is_no_standby(server: Server, tmp
 def test_a_leader_without_its_database_ends_soon_for_another_that_may_reach_it(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast_controller.shell.store.databases import postgresql, postgresql_patience
+    from holdfast_controller.shell.store.databases.postgresql import leadership, patience
 
-    monkeypatch.setattr(postgresql_patience, "BESIDE_ANOTHER_S", 0.5)
-    monkeypatch.setattr(postgresql, "SERVER_LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(patience, "BESIDE_ANOTHER_S", 0.5)
+    monkeypatch.setattr(leadership, "SERVER_LOOK_EVERY_S", 0.1)
     server.sql("CREATE DATABASE holdfast")
     leader = Store(InPostgres(tmp_path / "one/postgresql", server, "holdfast").engine())
     leader.call(leader.open).result()
@@ -106,9 +106,9 @@ def test_a_leader_without_its_database_ends_soon_for_another_that_may_reach_it(
 def test_a_leader_that_was_killed_is_replaced_sooner_than_one_that_is_only_silent(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast_controller.shell.store.databases import postgresql
+    from holdfast_controller.shell.store.databases.postgresql import takeover
 
-    monkeypatch.setattr(postgresql, "TERM_S", 3600.0)  # a silent one keeps its place for the length of this test
+    monkeypatch.setattr(takeover, "TERM_S", 3600.0)  # a silent one keeps its place for the length of this test
     server.sql("CREATE DATABASE holdfast")
     leader = Store(InPostgres(tmp_path / "one/postgresql", server, "holdfast").engine())
     leader.call(leader.open).result()
@@ -121,7 +121,7 @@ def test_a_leader_that_was_killed_is_replaced_sooner_than_one_that_is_only_silen
         commit(leader, [])
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    time.sleep(2 * postgresql.GONE_S)
+    time.sleep(2 * takeover.GONE_S)
     assert not opening.done(), "it is silent, and connected"
     # The server ends the connection of a process that is gone; the leader never comes back for another one.
     of_leader = "application_name LIKE 'holdfast-leads/%'"

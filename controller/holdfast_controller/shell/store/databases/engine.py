@@ -49,12 +49,16 @@ class Engine(Protocol):
     shared: bool
     """Whether another controller may take over while this one runs."""
 
-    set_back: str
-    """Why the database may lack what was acknowledged, after ``take``; empty where it doesn't."""
     settings: dict[str, str]
     """Digests of what all controllers should have alike. May be set on any thread."""
-    other_server: bool
-    """Whether ``take`` has found another server than the one that a controller wrote on last."""
+
+    @property
+    def set_back(self) -> str:
+        """Why the database may lack what was acknowledged, after ``take``; empty where it doesn't."""
+
+    @property
+    def other_server(self) -> bool:
+        """Whether ``take`` has found another server than the one that a controller wrote on last."""
 
     @property
     def connection(self) -> sa.Connection:

@@ -41,10 +41,10 @@ class Looks:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
-    from holdfast_controller.shell.store.databases import postgresql
+    from holdfast_controller.shell.store.databases.postgresql import takeover
 
     made = Looks()
-    monkeypatch.setattr(postgresql, "time", made)
+    monkeypatch.setattr(takeover, "time", made)
     return made
 
 
@@ -97,7 +97,7 @@ def test_a_controller_that_writes_nothing_any_more_is_replaced_and_nothing_of_it
 
 def test_a_controller_that_is_frozen_within_an_answer_keeps_no_other_from_leading(tmp_path: Path) -> None:
     """The server is not idle in its transaction then: it waits for the rest to be read."""
-    from holdfast_controller.shell.store.databases.postgresql import PostgresDatabase
+    from holdfast_controller.shell.store.databases.postgresql.database import PostgresDatabase
 
     frozen, thaw = threading.Event(), threading.Event()
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from holdfast._daemon import log
-from holdfast_controller.shell.store.databases.postgresql_address import first_line
+from holdfast_controller.shell.store.databases.postgresql.address import first_line
 
 FOR_S, BESIDE_ANOTHER_S = 30.0, 4.0
 """A database that is away for longer ends the controller; sooner where another stands by, which may reach it."""

@@ -21,24 +21,6 @@ _IDENTITY = """SELECT CASE WHEN pg_is_in_recovery() THEN '' ELSE (SELECT system_
 _NAMES = "synchronous_standby_names"
 
 
-class Claim(NamedTuple):
-    """The controller that leads by the database, and its last transaction's number; empty where there never was one."""
-
-    leader: str
-    beat: str
-
-    @property
-    def position(self) -> tuple[int, int]:
-        """Epoch and number of the last transaction, in their order."""
-        return position_of(self.beat)
-
-
-def position_of(beat: str) -> tuple[int, int]:
-    """Epoch and number that a row ``beat`` names; zeros where there never was one."""
-    epoch, _, number = beat.partition(".")
-    return (int(epoch), int(number or 0)) if epoch else (0, 0)
-
-
 class Server(NamedTuple):
     """One server, as a connection has found it."""
 
