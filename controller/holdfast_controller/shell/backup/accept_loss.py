@@ -3,44 +3,38 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from holdfast._base import config
 from holdfast._daemon.instance_lock import only_one
-from holdfast.errors import HoldfastError, WrongState
+from holdfast.errors import WrongState
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.shell.backup.alone import store_alone
+from holdfast_controller.shell.base.commands import add_settings, command
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.store import high_water
 from holdfast_controller.shell.store.store import Store
 
-USUAL = Path("/etc/holdfast/controller.toml")
 
-
+@command
 def main(argv: Sequence[str]) -> int:
     """0 when the controller may be started, 1 with a sentence on stderr when not."""
     parser = argparse.ArgumentParser(
         prog="holdfast-controller accept-loss",
         description="Go on with a store whose newest events are lost: hosts report what they run, as after a restore.",
     )
-    parser.add_argument("--config", type=Path, default=USUAL, metavar="FILE", help=f"[default: {USUAL}]")
+    add_settings(parser)
     parser.add_argument(
         "--set-back",
         action="store_true",
         help="the store looks whole, but hosts have obeyed a later epoch: an older copy was put in its place",
     )
     options = parser.parse_args(argv)
-    try:
-        settings = config.load(ControllerConfig, options.config)
-        with only_one(settings.state_dir, "controller", wait_s=0.0):
-            store = store_alone(settings)
-            lost = accept(store, set_back=options.set_back)
-    except HoldfastError as error:
-        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+    settings = config.load(ControllerConfig, options.config)
+    with only_one(settings.state_dir, "controller", wait_s=0.0):
+        store = store_alone(settings)
+        lost = accept(store, set_back=options.set_back)
     without = f"{lost:,} lost events" if lost else "whatever came after it"
     print(f"{store.engine.name} goes on without {without}. Start the controller.")  # noqa: T201
     return 0

@@ -25,19 +25,20 @@ from holdfast._base.version import __version__
 from holdfast._daemon.instance_lock import only_one
 from holdfast._security.pki import NEXT_KEY
 from holdfast.bundles import is_digest
-from holdfast.errors import ConfigError, HoldfastError, StoreError, WrongState
+from holdfast.errors import ConfigError, StoreError, WrongState
 from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup.admin_socket import ask_for_copy
 from holdfast_controller.shell.backup.places import NEWEST, replacing
 from holdfast_controller.shell.backup.sealed_stream import Sealer, new_salt
+from holdfast_controller.shell.base.commands import add_settings, command
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.store.high_water import quick_check
 from holdfast_controller.shell.store.store import store_at
 
 MAGIC = b"holdfast-backup\n"
-USUAL = Path("/etc/holdfast/controller.toml")
 
 
+@command
 def main(argv: Sequence[str]) -> int:
     """0 when the file is written, 1 with a sentence on stderr when not."""
     parser = argparse.ArgumentParser(
@@ -45,18 +46,14 @@ def main(argv: Sequence[str]) -> int:
         description="Back the controller up, while it runs or not: its log, its settings, its CA, packaged code.",
     )
     parser.add_argument("file", metavar="FILE", help="or s3://BUCKET/FILE; is replaced once the backup is complete")
-    parser.add_argument("--config", type=Path, default=USUAL, metavar="FILE", help=f"[default: {USUAL}]")
+    add_settings(parser)
     secret = parser.add_mutually_exclusive_group()
     secret.add_argument("--passphrase-file", type=Path, metavar="FILE", help="instead of asking for one")
     secret.add_argument("--without-keys", action="store_true", help="leave the CA's key out, and encrypt nothing")
     parser.add_argument("--without-bundles", action="store_true", help="leave packaged code out")
     options = parser.parse_args(argv)
-    try:
-        passphrase = None if options.without_keys else new_passphrase(options.passphrase_file)
-        made, size = back_up(options.config, options.file, passphrase, bundles=not options.without_bundles)
-    except HoldfastError as error:
-        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+    passphrase = None if options.without_keys else new_passphrase(options.passphrase_file)
+    made, size = back_up(options.config, options.file, passphrase, bundles=not options.without_bundles)
     what = "with its keys, under the passphrase" if made.keys else "without the CA's key, not encrypted"
     print(f"{options.file}: the cluster {made.cluster}, {size / (1 << 20):.1f} MiB, {what}.")  # noqa: T201
     return 0

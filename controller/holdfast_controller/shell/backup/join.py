@@ -9,17 +9,18 @@ from __future__ import annotations
 import argparse
 import shutil
 import socket
-import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast._base.systemd import start_line
-from holdfast.errors import ConfigError, HoldfastError, WrongState
+from holdfast.errors import ConfigError, WrongState
 from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup.unpacking import Unpacked, certify, put_in_place, unpacked
+from holdfast_controller.shell.base.commands import command
 
 
+@command
 def main(argv: Sequence[str]) -> int:
     """0 when the controller may be started, 1 with a sentence on stderr when not."""
     parser = argparse.ArgumentParser(
@@ -37,11 +38,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--to", type=Path, metavar="DIR", help="for everything [default: where it is there]")
     parser.add_argument("--passphrase-file", type=Path, metavar="FILE", help="instead of asking for it")
     options = parser.parse_args(argv)
-    try:
-        done, targets, other = join(options.file, options.advertise, options.to, options.passphrase_file)
-    except HoldfastError as error:
-        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+    done, targets, other = join(options.file, options.advertise, options.to, options.passphrase_file)
     port = str(tomllib.loads(targets.settings.read_text()).get("listen", "")).rpartition(":")[2]
     both = f"{other or 'OTHER'}:{port},{options.advertise}:{port}"
     print(  # noqa: T201

@@ -8,49 +8,43 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import sqlalchemy as sa
 
 from holdfast._base import config, extras
 from holdfast._daemon.instance_lock import only_one
-from holdfast.errors import HoldfastError, WrongState
+from holdfast.errors import WrongState
 from holdfast_controller.shell.backup.alone import store_alone
+from holdfast_controller.shell.base.commands import add_settings, command
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.store import copying, high_water, meta_rows
 from holdfast_controller.shell.store.faults import failing
 from holdfast_controller.shell.store.schema import meta, metadata
 from holdfast_controller.shell.store.store import Store, store_at
 
-USUAL = Path("/etc/holdfast/controller.toml")
 
-
+@command
 def main(argv: Sequence[str]) -> int:
     """0 when the store is moved, 1 with a sentence on stderr when it is where it was."""
     parser = argparse.ArgumentParser(
         prog="holdfast-controller move-store",
         description="Move the event log and all beside it to a database of PostgreSQL, or back. The controller is off.",
     )
-    parser.add_argument("--config", type=Path, default=USUAL, metavar="FILE", help=f"[default: {USUAL}]")
+    add_settings(parser)
     to = parser.add_mutually_exclusive_group(required=True)
     to.add_argument("--to", metavar="URL", help="an empty database of PostgreSQL, as libpq takes it")
     to.add_argument("--to-file", action="store_true", help="from database_url to the file in state_dir")
     options = parser.parse_args(argv)
-    try:
-        settings = config.load(ControllerConfig, options.config)
-        with only_one(settings.state_dir, "controller", wait_s=0.0):
-            if options.to_file:
-                rows, place = to_file(settings), str(settings.database)
-                then = f"Now take database_url out of {options.config}, and start the controller."
-            else:
-                extras.require("move-store", "postgresql")
-                rows, place = to_postgres(settings, options.to)
-                then = f"Now set database_url in {options.config} to that address, and start the controller."
-    except HoldfastError as error:
-        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+    settings = config.load(ControllerConfig, options.config)
+    with only_one(settings.state_dir, "controller", wait_s=0.0):
+        if options.to_file:
+            rows, place = to_file(settings), str(settings.database)
+            then = f"Now take database_url out of {options.config}, and start the controller."
+        else:
+            extras.require("move-store", "postgresql")
+            rows, place = to_postgres(settings, options.to)
+            then = f"Now set database_url in {options.config} to that address, and start the controller."
     print(f"The store is in {place}: {rows:,} rows, each compared. {then}")  # noqa: T201
     return 0
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import sys
 import time
 import tomllib
 from collections.abc import Sequence
@@ -17,15 +16,16 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from holdfast._base.plural import count
-from holdfast.errors import HoldfastError
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.shell.backup import manifest as mf
 from holdfast_controller.shell.backup.unpacking import certify, put_in_place, unpacked
+from holdfast_controller.shell.base.commands import command
 from holdfast_controller.shell.store.schema import web_sessions
 from holdfast_controller.shell.store.store import Store
 
 
+@command
 def main(argv: Sequence[str]) -> int:
     """0 when the controller may be started, 1 with a sentence on stderr when not."""
     parser = argparse.ArgumentParser(
@@ -42,13 +42,9 @@ def main(argv: Sequence[str]) -> int:
         "--advertise", metavar="HOST", help="the name under which others reach this machine, if it is another one"
     )
     options = parser.parse_args(argv)
-    try:
-        done, cluster, targets = restore(
-            options.file, options.to, options.passphrase_file, options.ca_key, options.advertise
-        )
-    except HoldfastError as error:
-        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+    done, cluster, targets = restore(
+        options.file, options.to, options.passphrase_file, options.ca_key, options.advertise
+    )
     taken = datetime.datetime.fromtimestamp(done.taken_at).astimezone()
     settings = tomllib.loads(targets.settings.read_text())
     admins = settings.get("admins") or ["NAME"]

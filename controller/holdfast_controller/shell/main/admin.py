@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,12 +15,12 @@ from holdfast._base import config
 from holdfast._base.identity import Identity, Kind
 from holdfast._security import pki
 from holdfast._security.enrolment import files
-from holdfast.errors import ConfigError, HoldfastError, WrongState
+from holdfast.errors import ConfigError, WrongState
+from holdfast_controller.shell.base.commands import add_settings, command
 from holdfast_controller.shell.base.config import ControllerConfig
 
-USUAL = Path("/etc/holdfast/controller.toml")
 
-
+@command
 def main(argv: Sequence[str]) -> int:
     """0 when the folder is made, 1 with a sentence on stderr when not."""
     parser = argparse.ArgumentParser(
@@ -29,16 +28,12 @@ def main(argv: Sequence[str]) -> int:
         description="Make settings and a certificate for one of the admins in controller.toml.",
     )
     parser.add_argument("name", metavar="NAME", help="one of admins in controller.toml")
-    parser.add_argument("--config", type=Path, default=USUAL, metavar="FILE", help=f"[default: {USUAL}]")
+    add_settings(parser)
     parser.add_argument("--dir", type=Path, metavar="DIR", help="a new folder [default: NAME beside the settings]")
     options = parser.parse_args(argv)
-    try:
-        settings = config.load(ControllerConfig, options.config)
-        folder = (options.dir or options.config.parent / options.name).absolute()
-        _make(settings, options.config, options.name, folder)
-    except HoldfastError as error:
-        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+    settings = config.load(ControllerConfig, options.config)
+    folder = (options.dir or options.config.parent / options.name).absolute()
+    _make(settings, options.config, options.name, folder)
     print(f"To be {options.name} here: export HOLDFAST_CONFIG={shlex.quote(str(folder / 'client.toml'))}")  # noqa: T201
     print(f"Elsewhere: copy {folder} there, as ~/.config/holdfast")  # noqa: T201
     return 0

@@ -7,7 +7,6 @@ import datetime
 import getpass
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from holdfast._base.identity import NAME_RULE, Identity, Kind, is_name
 from holdfast._base.systemd import start_line
 from holdfast._security import pki, server_names
 from holdfast._security.enrolment import files
-from holdfast.errors import ConfigError, HoldfastError, WrongState
+from holdfast.errors import ConfigError, WrongState
+from holdfast_controller.shell.base.commands import command
 from holdfast_controller.shell.base.config import CertificateConfig
 from holdfast_controller.shell.enrolment.authority import ca_hash
 from holdfast_controller.shell.main.admin import write as write_admin
@@ -23,6 +23,7 @@ from holdfast_controller.shell.main.admin import write as write_admin
 _CLUSTER = re.compile(r"[A-Za-z0-9._-]{1,63}")
 
 
+@command
 def main(argv: Sequence[str]) -> int:
     """0 when the cluster is made, 1 with a sentence on stderr when not."""
     parser = argparse.ArgumentParser(
@@ -45,11 +46,7 @@ def main(argv: Sequence[str]) -> int:
     state = Path("/var/lib/holdfast/controller")
     parser.add_argument("--state-dir", type=Path, default=state, help=f"for what it keeps [default: {state}]")
     options = parser.parse_args(argv)
-    try:
-        _make(options)
-    except HoldfastError as error:
-        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+    _make(options)
     return 0
 
 

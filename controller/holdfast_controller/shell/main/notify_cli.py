@@ -7,26 +7,25 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from holdfast._base import config
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError
 from holdfast_controller.core.outbox import OutboxEntry
+from holdfast_controller.shell.base.commands import add_settings, command
 from holdfast_controller.shell.base.config import ControllerConfig
 from holdfast_controller.shell.notify.channels import CLUSTER_SINK, Channels, Target
 from holdfast_controller.shell.notify.render import test_message
 from holdfast_controller.shell.notify.sender import NotDelivered, Sender
 
-USUAL = Path("/etc/holdfast/controller.toml")
 
-
+@command
 def main(argv: Sequence[str]) -> int:
     """0 once the receiver has taken the message, 1 with a sentence on stderr if it has not."""
     parser = argparse.ArgumentParser(
         prog="holdfast-controller notify", description="Send a test message to a channel of controller.toml."
     )
     parser.add_argument("channel", metavar="CHANNEL", help="the name of one of [[notifications]]")
-    parser.add_argument("--config", type=Path, default=USUAL, metavar="FILE", help=f"[default: {USUAL}]")
+    add_settings(parser)
     options = parser.parse_args(argv)
     try:
         settings = config.load(ControllerConfig, options.config)
@@ -37,9 +36,6 @@ def main(argv: Sequence[str]) -> int:
                 f"{options.config} has no channel {options.channel!r}.", fix=f"Its channels: {known}."
             )
         asyncio.run(_send(target, test_message(options.channel, settings.cluster, time.time())))
-    except HoldfastError as error:
-        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
-        return 1
     except NotDelivered as error:
         print(f"holdfast-controller: {options.channel} did not take the message: {error}.", file=sys.stderr)  # noqa: T201
         return 1

@@ -5,23 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from holdfast._base import config
-from holdfast.errors import ConfigError, HoldfastError, WrongState
+from holdfast.errors import ConfigError, WrongState
 from holdfast_controller.shell.backup.admin_socket import ask
+from holdfast_controller.shell.base.commands import add_settings, command
 from holdfast_controller.shell.base.config import ControllerConfig
 
-USUAL = Path("/etc/holdfast/controller.toml")
 
-
+@command
 def main(argv: Sequence[str]) -> int:
     """0 when the settings count, 2 when the file is wrong and nothing was changed, 1 when no controller answers."""
     parser = argparse.ArgumentParser(
         prog="holdfast-controller reload",
         description="Have the controller read its settings again. Says what changed, and what needs a restart.",
     )
-    parser.add_argument("--config", type=Path, default=USUAL, metavar="FILE", help=f"[default: {USUAL}]")
+    add_settings(parser)
     options = parser.parse_args(argv)
     try:
         settings = config.load(ControllerConfig, options.config)
@@ -35,9 +34,6 @@ def main(argv: Sequence[str]) -> int:
     except ConfigError as error:
         print(f"holdfast-controller: {error} Nothing was changed.", file=sys.stderr)  # noqa: T201
         return error.exit_status
-    except HoldfastError as error:
-        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
-        return 1
     if found["changed"]:
         print(f"Changed: {', '.join(found['changed'])}.")  # noqa: T201
     if found["restart"]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from holdfast._base import config
-from holdfast.errors import HoldfastError, WrongState
+from holdfast.errors import WrongState
 from holdfast_controller.shell.backup.admin_socket import ask
+from holdfast_controller.shell.base.commands import add_settings, command
 from holdfast_controller.shell.base.config import ControllerConfig
 
-USUAL = Path("/etc/holdfast/controller.toml")
 
-
+@command
 def main(argv: Sequence[str]) -> int:
     """0 when it is done, 1 with a sentence on stderr when not."""
     parser = argparse.ArgumentParser(
@@ -29,19 +27,13 @@ def main(argv: Sequence[str]) -> int:
     rotate.add_argument("--force", action="store_true", help="shut out parties that are not ready")
     rotate.set_defaults(step="rotate")
     for each in (show, rotate):
-        each.add_argument("--config", type=Path, default=USUAL, metavar="FILE", help=f"[default: {USUAL}]")
+        add_settings(each)
     options = parser.parse_args(argv)
     step = "finish" if getattr(options, "finish", False) else options.step
-    try:
-        settings = config.load(ControllerConfig, options.config)
-        found = ask(settings.state_dir, {"do": "ca", "step": step, "force": options.force})
-        if found is None:
-            raise WrongState(
-                f"No controller runs on {settings.state_dir}.", fix="Start it: it changes its CA itself."
-            )
-    except HoldfastError as error:
-        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+    settings = config.load(ControllerConfig, options.config)
+    found = ask(settings.state_dir, {"do": "ca", "step": step, "force": options.force})
+    if found is None:
+        raise WrongState(f"No controller runs on {settings.state_dir}.", fix="Start it: it changes its CA itself.")
     print("\n".join(_words(found)))  # noqa: T201
     return 0
 

@@ -10,7 +10,6 @@ import argparse
 import base64
 import binascii
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +17,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from holdfast._base import config
 from holdfast._security import replacing
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError
+from holdfast_controller.shell.base.commands import add_settings, command
 from holdfast_controller.shell.base.config import ControllerConfig
 
 BITS = 256
@@ -55,23 +55,19 @@ def write(path: Path, keys: Sequence[bytes]) -> None:
         raise ConfigError(f"Cannot write {path}: {error.strerror}.") from error
 
 
+@command
 def main(argv: Sequence[str]) -> int:
     """``holdfast-controller rotate-secrets-key``: 0 when there is a new key, 1 with a sentence on stderr."""
     parser = argparse.ArgumentParser(
         prog="holdfast-controller rotate-secrets-key", description="Make a new key for the secrets of jobs."
     )
-    usual = Path("/etc/holdfast/controller.toml")
-    parser.add_argument("--config", type=Path, metavar="FILE", default=usual, help=f"[default: {usual}]")
+    add_settings(parser)
     options = parser.parse_args(argv)
-    try:
-        path = config.load(ControllerConfig, options.config).secrets_key
-        keys = load_or_make(path)
-        owner = path.stat()
-        write(path, (AESGCM.generate_key(BITS), *keys))
-        os.chown(path, owner.st_uid, owner.st_gid)  # root does this, and another user runs the controller
-    except HoldfastError as error:
-        print(f"holdfast-controller: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+    path = config.load(ControllerConfig, options.config).secrets_key
+    keys = load_or_make(path)
+    owner = path.stat()
+    write(path, (AESGCM.generate_key(BITS), *keys))
+    os.chown(path, owner.st_uid, owner.st_gid)  # root does this, and another user runs the controller
     print(_ROTATED.format(path=path))  # noqa: T201
     return 0
 
