@@ -19,10 +19,9 @@ OF_PROGRAMS = {"communicate", "check_output", "getoutput", "copyfile"}
 
 WITHOUT_BOUND = {
     "the agent's own file, in a directory of the agent's": {
-        "gpus/fault_file.py .FaultFile.read",
+        "base/boot_file.py .BootFile.load",
         "gpus/release.py .GpuFreeing.known",
         "hangs/feature_reporter.py .FeatureReporter._begin",
-        "health/watch.py .HealthWatch._read",
         "main/upgrade.py .after",
         "output/archive.py .Archive._read",
         "packages/environments.py ._copy",

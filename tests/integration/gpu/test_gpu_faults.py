@@ -14,7 +14,7 @@ from holdfast.v1 import host_pb2
 from holdfast_agent.gpu import reader
 from holdfast_agent.shell.gpus.fault_file import FaultFile
 from holdfast_agent.shell.gpus.gpu_watch import GpuWatch
-from holdfast_agent.shell.shims import shim_files
+from holdfast_agent.shim import processes
 
 pytestmark = pytest.mark.require("cc")
 LIMITS = reader.ReadLimits(answer_s=20, start_s=20, backoff_s=0)
@@ -146,7 +146,7 @@ async def test_boot_clears_the_fault(host: Host, fake_nvml: FakeNvml, monkeypatc
     await host.until(lambda: host.told)
     fake_nvml.replace()
     fake_nvml.gpus(2)
-    monkeypatch.setattr(shim_files, "boot_id", lambda: "another")
+    monkeypatch.setattr(processes, "boot_id", lambda: "another")
     again = await host.restart()
     try:
         await again.watch.read()

@@ -18,12 +18,12 @@ from pathlib import Path
 import anyio
 
 from holdfast._daemon import log
+from holdfast._daemon.abandonable import Late, Threads
 from holdfast.doctor.findings import Finding, Status, error, from_view
 from holdfast.doctor.open_findings import OpenFindings, notable
 from holdfast.v1 import agent_pb2, host_pb2
 from holdfast_agent.gpu.reader import GpuSource
 from holdfast_agent.shell.base import programs
-from holdfast_agent.shell.base.abandonable import Late, Threads
 from holdfast_agent.shell.base.programs import How, Program
 from holdfast_agent.shell.config import Config
 from holdfast_agent.shell.doctor import rounds

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple, Unpack
 
-from holdfast_agent.shell.base.abandonable import Late, Threads
+from holdfast._daemon.abandonable import Late, Threads
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

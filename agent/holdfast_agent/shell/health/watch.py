@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from holdfast._base.codec import Format, from_plain, to_plain
 from holdfast._daemon import log
+from holdfast._daemon.abandonable import Late, Threads
 from holdfast.doctor.findings import Finding
 from holdfast_agent.core.gpu.signals import Xid
 from holdfast_agent.core.health import gpus as gpu_health
@@ -18,16 +17,14 @@ from holdfast_agent.core.health.kernel_log import GpuError, Said, SwitchError, p
 from holdfast_agent.core.health.site_rules import HealthRule, rules
 from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.gpu.reader import GpuSource
-from holdfast_agent.shell.base.abandonable import Late, Threads
+from holdfast_agent.shell.base.boot_file import BootFile
 from holdfast_agent.shell.gpus.gpu_watch import GpuWatch
 from holdfast_agent.shell.health import sysfs
 from holdfast_agent.shell.health.driver_threads import DriverThreads
 from holdfast_agent.shell.health.kmsg import MOST_TOLD, KernelLog
 from holdfast_agent.shell.health.site_checks import SiteChecks
-from holdfast_agent.shell.shims import shim_files
 
 WITHIN_S = 20.0
-_KEPT = Format(skip_unknown=True)
 _SYSFS, _PROC = Path("/sys"), Path("/proc")
 
 
@@ -47,7 +44,7 @@ class HealthWatch:
         self._driver_threads = DriverThreads(proc)
         self._source = source
         self._gpus = gpus
-        self._path = path
+        self._kept = BootFile(path, "findings", Kept)
         self._root = root
         self._kernel_log = kernel_log or KernelLog()
         self._threads = Threads(each=1, most=1)
@@ -59,7 +56,7 @@ class HealthWatch:
         self._unplaced: list[GpuError] = []
         self._rules = rules(site or {})
         self.site_checks = SiteChecks(site or {})
-        self._engine = Engine(self._rules, self._read(), _now())
+        self._engine = Engine(self._rules, self._kept.load(), _now())
 
     async def look(self) -> list[Finding]:
         """Read everything once. Returns what stands; what can't be read stays as it was."""
@@ -86,7 +83,7 @@ class HealthWatch:
         readings += self.site_checks.readings()
         readings = [each for each in readings if each.rule in self._rules]
         if self._engine.take(readings, _now()):
-            self._write()
+            self._kept.save(self._engine.kept())
         return self._engine.findings()
 
     def close(self) -> None:
@@ -126,30 +123,6 @@ class HealthWatch:
             self._unplaced.clear()
             self._gpus.hear(found, again=False)
         del self._unplaced[:-MOST_TOLD]
-
-    def _read(self) -> tuple[Kept, ...]:
-        """Findings of earlier runs of the agent in this boot."""
-        try:
-            said = json.loads(self._path.read_text())
-            if said["boot_id"] == shim_files.boot_id():
-                return from_plain(tuple[Kept, ...], said["findings"], _KEPT)
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("file.corrupt", path=str(self._path), error=repr(error))
-        return ()
-
-    def _write(self) -> None:
-        fresh = self._path.with_suffix(".new")
-        kept = {
-            "boot_id": shim_files.boot_id(),
-            "findings": [to_plain(each, _KEPT) for each in self._engine.kept()],
-        }
-        try:
-            fresh.write_text(json.dumps(kept) + "\n")
-            fresh.replace(self._path)
-        except OSError as error:
-            log.warning("file.unwritten", path=str(self._path), error=str(error))
 
 
 def _now() -> float:

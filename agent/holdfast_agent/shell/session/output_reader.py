@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from holdfast._daemon.abandonable import Late, Threads
 from holdfast._session.reports import WorkerId
 from holdfast.v1 import agent_pb2, job_pb2
 from holdfast_agent.core.launch.environment import HostFacts, log_paths, output_directory
-from holdfast_agent.shell.base.abandonable import Late, Threads
 from holdfast_agent.shell.base.inotify import FileWatch
 from holdfast_agent.shell.output.archive_reader import ArchivedStream, NoArchive, archived_stream
 from holdfast_agent.shell.output.line_search import Found, LineSearch, SearchedLog

@@ -12,14 +12,13 @@ import json
 import math
 import os
 import sys
-import threading
 import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeVar
 
 from holdfast._daemon import log
+from holdfast._daemon.abandonable import Late, Threads
 from holdfast.doctor import certificates, disks, looks
 from holdfast.doctor.findings import Finding, Status, error, warning
 from holdfast.doctor.open_findings import OpenFindings, notable
@@ -44,7 +43,6 @@ SLOW_S = 1.0
 """A commit takes milliseconds."""
 _NOTHING_DECIDED = "The controller ends when it can't write, and nothing is decided until there is space."
 _BATCH = 500
-T = TypeVar("T")
 
 
 async def run(driver: Driver, config: Callable[[], ControllerConfig], dispatcher: Dispatcher) -> None:
@@ -59,13 +57,13 @@ async def run(driver: Driver, config: Callable[[], ControllerConfig], dispatcher
 async def _look_quickly(
     driver: Driver, config: Callable[[], ControllerConfig], dispatcher: Dispatcher, found: OpenFindings
 ) -> None:
-    beside = Beside()
+    threads = Threads(each=1, most=1)  # a look that hangs is left behind, and none is made beside it
     while True:
         try:
-            made = await beside.run(lambda: list(_quick(config())), QUICK_WITHIN_S)
+            made = await threads.call("look", QUICK_WITHIN_S, lambda: list(_quick(config())))
             # How a folder is set up is left to the doctor.
             made = [each for each in made if each.notify or not each.check.startswith("disk.")]
-        except TimeoutError:
+        except Late:
             why = "A disk or a file server that does not answer: what needs it waits."
             made = [error("disk.look", f"no answer within {QUICK_WITHIN_S:g} s", why, "dmesg | tail -50")]
         _take(driver, found, "quick", notable([*made, *_slow(driver), *_undelivered(dispatcher)]))
@@ -178,39 +176,3 @@ async def _recorded(driver: Driver) -> dict[str, FailedCheck]:
 def _failed(finding: Finding, since: float) -> FailedCheck:
     status = CheckStatus.ERROR if finding.status is Status.ERROR else CheckStatus.WARNING
     return FailedCheck(finding.check, status, finding.saw, finding.why, finding.fix, Wall(since))
-
-
-class Beside:
-    """Runs work in a thread that is left behind where it hangs: one, however often is asked meanwhile."""
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-
-    async def run(self, work: Callable[[], T], within_s: float) -> T:
-        """The result of ``work``. Raises ``TimeoutError``, also while an earlier one hangs, or as ``work`` does."""
-        if self._thread is not None and self._thread.is_alive():
-            raise TimeoutError
-        loop = asyncio.get_running_loop()
-        over: asyncio.Future[T] = loop.create_future()
-
-        def settle(result: T | None, problem: BaseException | None) -> None:
-            if over.done():
-                return
-            if problem is not None:
-                over.set_exception(problem)
-            else:
-                over.set_result(result)  # type: ignore[arg-type]
-
-        def run() -> None:
-            result, failure = None, None
-            try:
-                result = work()
-            except BaseException as problem:  # noqa: BLE001  the waiter raises it
-                failure = problem
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the controller ends
-                loop.call_soon_threadsafe(settle, result, failure)
-
-        self._thread = threading.Thread(target=run, name="holdfast checks", daemon=True)
-        self._thread.start()
-        async with asyncio.timeout(within_s):
-            return await over

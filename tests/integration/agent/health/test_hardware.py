@@ -21,7 +21,7 @@ from holdfast_agent.shell.gpus.gpu_watch import GpuWatch
 from holdfast_agent.shell.health import sysfs, watch
 from holdfast_agent.shell.health.kmsg import KernelLog
 from holdfast_agent.shell.health.watch import HealthWatch
-from holdfast_agent.shell.shims import shim_files
+from holdfast_agent.shim import processes
 
 LIMITS = reader.ReadLimits(answer_s=20, start_s=20, backoff_s=0)
 NIC = "devices/pci0000:00/0000:5e:00.0"
@@ -214,7 +214,7 @@ async def test_findings_outlast_the_agent_within_one_boot(
     again, _ = host(tmp_path, reader.SimulatedSource("h", 0), log)
     assert before and await looks(again, clock, 3) == before
     again.close()
-    monkeypatch.setattr(shim_files, "boot_id", lambda: "another")
+    monkeypatch.setattr(processes, "boot_id", lambda: "another")
     booted, _ = host(tmp_path, reader.SimulatedSource("h", 0), log)
     assert await looks(booted, clock, 3) == {}
     booted.close()

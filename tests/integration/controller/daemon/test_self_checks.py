@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,34 +168,6 @@ async def test_modules_where_the_controller_was_started_are_none_of_its_checks(
     monkeypatch.setattr(log, "warning", lambda name, **more: said.append(f"{name} {more}"))
     assert await self_checks._audit(config) == []
     assert said == [] and not (tmp_path / "ran").exists()
-
-
-async def test_a_look_that_hangs_leaves_one_thread_behind_however_often_it_is_asked() -> None:
-    beside, released, looks = self_checks.Beside(), threading.Event(), []
-
-    def hangs() -> str:
-        looks.append(threading.current_thread())
-        released.wait(WITHIN_S)
-        return "late"
-
-    with pytest.raises(TimeoutError):
-        await beside.run(hangs, 0.05)
-    async with asyncio.timeout(WITHIN_S):
-        for _ in range(3):
-            with pytest.raises(TimeoutError):
-                await beside.run(hangs, 2 * WITHIN_S)  # at once, though it may take so long
-    assert len(looks) == 1
-    released.set()
-    await asyncio.to_thread(looks[0].join, WITHIN_S)
-    assert await beside.run(lambda: "well again", WITHIN_S) == "well again"
-
-
-async def test_what_a_look_raises_is_raised_where_it_was_asked() -> None:
-    def fails() -> None:
-        raise OSError("no such disk")
-
-    with pytest.raises(OSError, match="no such disk"):
-        await self_checks.Beside().run(fails, WITHIN_S)
 
 
 async def test_a_machine_without_a_process_to_spare_is_noted_and_ends_nothing(

@@ -1,7 +1,7 @@
 """Calls that may block for ever, in threads that can be left behind: few of each owner, so that all get their share.
 
 A read of a file on a server that is gone, or of /proc of a process in trouble, may wait in the kernel until the machine
-is restarted. No such thread is waited for: not by the caller, whose patience is bounded, and not by the agent's end,
+is restarted. No such thread is waited for: not by the caller, whose patience is bounded, and not by the daemon's end,
 for which the threads are daemons. But a thread that was left behind counts as its owner's until it comes back, so no
 owner ever holds more than ``each`` threads, and all together no more than ``most``.
 """
@@ -16,8 +16,6 @@ import threading
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, TypeVar, TypeVarTuple, Unpack
-
-import anyio
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -60,7 +58,7 @@ class Threads:
     ) -> T:
         """Return or raise as ``function`` does, or raise ``Late``. A cancellation leaves the call behind, too."""
         try:
-            with anyio.fail_after(within_s):
+            async with asyncio.timeout(within_s):
                 await self._turn(owner)
                 loop = asyncio.get_running_loop()
                 over: asyncio.Future[T] = loop.create_future()
@@ -72,7 +70,7 @@ class Threads:
                 end = partial(self._end, owner, thread, over)
 
                 def done(result: Any, failure: BaseException | None) -> None:
-                    with contextlib.suppress(RuntimeError):  # the loop is closed: the agent ends
+                    with contextlib.suppress(RuntimeError):  # the loop is closed: the daemon ends
                         loop.call_soon_threadsafe(end, result, failure)
 
                 thread.jobs.put((partial(function, *arguments), done))

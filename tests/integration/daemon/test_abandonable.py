@@ -10,7 +10,7 @@ import time
 import anyio
 import pytest
 
-from holdfast_agent.shell.base.abandonable import Late, Threads
+from holdfast._daemon.abandonable import Late, Threads
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +69,7 @@ async def test_a_call_raises_what_its_function_raises_and_a_cancelled_one_is_lef
 HANGS = """
 import anyio, anyio.to_thread, os, sys
 from holdfast_agent import __main__ as agent
-from holdfast_agent.shell.base.abandonable import Late, Threads
+from holdfast._daemon.abandonable import Late, Threads
 async def main():
     try:
         await Threads(2, 2).call("a", 0.1, open, sys.argv[1])
