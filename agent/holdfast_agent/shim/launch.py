@@ -189,11 +189,11 @@ def end_with(shim: int) -> None:
         raise OSError(errno.ESRCH, "the shim is gone")
 
 
-def offer_to_oom_killer() -> None:
-    """Takes back the protection that a rank would inherit from the daemons."""
+def offer_to_oom_killer(score: bytes = b"0") -> None:
+    """Takes back the protection that a rank would inherit from the daemons; at 1000 it is the first to be killed."""
     try:
         fd = os.open(OOM_SCORE_ADJ, os.O_WRONLY | os.O_CLOEXEC)
-        os.write(fd, b"0")
+        os.write(fd, score)
         os.close(fd)
     except OSError:
         pass  # ours is higher and may not be lowered: it stays

@@ -125,6 +125,16 @@ def descendants(root: int = 0, apart: Collection[int] = ()) -> list[Process]:
     return found
 
 
+def kill_descendants() -> None:
+    """Sends KILL to all below this process. Whether something is left, waitpid says."""
+    try:
+        for process in descendants():
+            if not process.dead:
+                process.send(signal.SIGKILL)
+    except OSError:
+        pass  # no memory or descriptor to look
+
+
 def children(pid: int) -> list[int]:
     """Pids of the children of a process's first thread; empty where the process is gone."""
     try:

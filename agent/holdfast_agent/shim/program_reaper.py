@@ -33,7 +33,7 @@ if __name__ == "__main__":
 from holdfast_agent.shim import capabilities
 from holdfast_agent.shim.launch import execute, offer_to_oom_killer
 from holdfast_agent.shim.process_setup import PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, take_signals
-from holdfast_agent.shim.processes import descendants, now_s, printable
+from holdfast_agent.shim.processes import descendants, kill_descendants, now_s, printable
 from holdfast_agent.shim.walls.cgroup import Cgroup
 
 TYPE_CHECKING = False
@@ -171,12 +171,7 @@ class Reaper:
         """Whether anything was there to be killed."""
         if self.cgroup:
             self.cgroup.kill()
-        try:
-            for process in descendants():
-                if not process.dead:
-                    process.send(signal.SIGKILL)
-        except OSError:
-            pass  # no memory or descriptor to look; waitpid says whether something is left
+        kill_descendants()
         return self._reap() or not (self.cgroup is None or self.cgroup.is_empty())
 
     def _sleep(self, at_most_s: float) -> None:

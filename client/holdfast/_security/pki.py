@@ -208,7 +208,10 @@ def is_of_issuer(directory: Path, cert: Path) -> bool:
 
 
 def _read_trusted(directory: Path) -> list[x509.Certificate]:
-    path = directory / "ca.pem"
+    return _read_certificates(directory / "ca.pem")
+
+
+def _read_certificates(path: Path) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(path.read_bytes())
     except OSError as error:
@@ -277,12 +280,7 @@ def _key_usage(*, ca: bool) -> x509.KeyUsage:
 
 
 def _read_certificate(path: Path) -> x509.Certificate:
-    try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} is no certificate in PEM form.") from error
+    return _read_certificates(path)[0]
 
 
 def _read_ca(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:

@@ -227,7 +227,7 @@ async def test_one_users_dumps_leave_those_of_jobs_that_hang_to_the_controller(
     assert [each.done() for each in mine] == [False] * 3 + [True] * 2
     assert mine[-1].result().problem == "host-0 is busy with other dumps"
     assert not asked().done() and not asked("bob").done()
-    transfers._settle(line, next(iter(line.examinations)), agent_pb2.EvidenceReport())
+    transfers._answer(line.examinations, next(iter(line.examinations)), agent_pb2.EvidenceReport())
     await asyncio.sleep(0)
     assert not asked("ann").done()
     served._hang_up(line)

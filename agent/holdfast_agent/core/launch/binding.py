@@ -15,9 +15,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from holdfast._base.job_file.choices import NumaBinding
+from holdfast._base.spans import spans_of
 from holdfast._session.assignment import Launch
 from holdfast._session.reports import RankBinding
-from holdfast_agent.core.model.topology import UNKNOWN, Core, Device, Topology, as_list, cpus_in
+from holdfast_agent.core.model.topology import UNKNOWN, Core, Device, Topology, cpus_in
 
 
 def bind(topology: Topology, launch: Launch, taken: Collection[int]) -> tuple[RankBinding | None, ...]:
@@ -93,7 +94,7 @@ def _to_nodes(topology: Topology, gpus: Sequence[Device], nics: tuple[str, ...])
     if home == topology.nodes:
         return RankBinding(nics=nics, note="not bound: its GPUs are on all NUMA nodes")
     cpus = [cpu for core in topology.cores if core.node in home for cpu in core.cpus]
-    return RankBinding(as_list(cpus), memory_nodes=as_list(home), nics=nics)
+    return RankBinding(spans_of(cpus), memory_nodes=spans_of(home), nics=nics)
 
 
 def _with_note(shared: RankBinding, note: str) -> RankBinding:
@@ -157,10 +158,10 @@ def _to_cores(
     topology: Topology, held: Sequence[Core], home: tuple[int, ...], gpus: Sequence[Device]
 ) -> RankBinding:
     nodes = home or tuple(sorted({core.node for core in held if core.node != UNKNOWN}))
-    prefers = as_list(nodes) if nodes != topology.nodes else ""
+    prefers = spans_of(nodes) if nodes != topology.nodes else ""
     away = sum(core.node not in home for core in held) if home else 0
     note = f"{away} of its {len(held)} cores are on another NUMA node than its GPU" if away else ""
     if gpus and not home and len(topology.nodes) > 1:
         note = "on any cores: the NUMA node of its GPU is unknown, or work may use no core of it"
-    cpus = as_list(cpu for core in held for cpu in core.cpus)
+    cpus = spans_of(cpu for core in held for cpu in core.cpus)
     return RankBinding(cpus, True, prefers, topology.nearest_nics(gpus), note)

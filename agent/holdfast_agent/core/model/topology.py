@@ -82,17 +82,6 @@ def cpus_in(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def as_list(numbers: Iterable[int]) -> str:
-    """Numbers in the kernel's form; empty for none."""
-    spans: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if spans and spans[-1][1] == number - 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
-
-
 def _steps(one: Device, other: Device) -> int:
     shared = 0
     for a, b in zip(one.path, other.path, strict=False):

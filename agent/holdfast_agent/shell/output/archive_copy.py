@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import stat
@@ -198,7 +199,7 @@ def _pour(source: int, begin: int, end: int, copy: int, position: int) -> None:
             data = data[written:]
 
 
-def read(base: str, job: str, generation: str, name: str, offset: str, tail: str, since: str, end: str) -> int:
+def read(base: str, job: str, generation: str, name: str, offset: str, last: str, since: str, end: str) -> int:
     """Write what is asked for of one stream to stdout, or say what failed."""
     folder = f"{base}/{FOLDER}/{job}/{generation}"
     try:
@@ -216,8 +217,8 @@ def read(base: str, job: str, generation: str, name: str, offset: str, tail: str
         stop = status.st_size if end == "-" else _position(pieces, int(end))
         if since != "-":
             start = max(start, _written_by(pieces, int(since), changed_ms, status.st_size))
-        if tail != "-":
-            start = max(start, _tail(file, stop, int(tail)))
+        if last != "-":
+            start = max(start, tail(file, stop, int(last), max(0, stop - TAIL_MOST_BYTES), FRAME_BYTES))
         sys.stdout.buffer.write(b"%d\n" % changed_ms)
         for at, position, length, _ in pieces:
             _send(file, at, position, min(length, max(0, stop - position)), start)
@@ -265,18 +266,21 @@ def _written_by(pieces: list[Piece], since_ms: int, changed_ms: int, size: int) 
     return max((position for _, position, _, ms in pieces if ms <= since_ms), default=0)
 
 
-def _tail(file: int, size: int, lines: int) -> int:
-    """Position at which the last lines begin."""
-    position, missing, floor = size, lines, max(0, size - TAIL_MOST_BYTES)
-    while lines > 0 and position > floor:
-        start = max(floor, position - FRAME_BYTES)
+def tail(file: int, size: int, lines: int, floor: int, step: int, until: float = math.inf) -> int:
+    """Position at which the last ``lines`` lines before ``size`` begin, looked for in steps.
+
+    As far back as ``floor``, and until that time of the monotonic clock: then what was reached.
+    """
+    position = size
+    while lines > 0 and position > floor and time.monotonic() < until:
+        start = max(floor, position - step)
         block = os.pread(file, position - start, start)
         cut = len(block)
         while (cut := block.rfind(b"\n", 0, cut)) >= 0:
             if start + cut + 1 == size:
-                continue
-            missing -= 1
-            if missing == 0:
+                continue  # ends the last line
+            lines -= 1
+            if lines == 0:
                 return start + cut + 1
         position = start
     return position

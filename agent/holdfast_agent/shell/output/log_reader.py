@@ -12,6 +12,7 @@ import stat
 import time
 
 from holdfast._base.dataclass import dataclass
+from holdfast_agent.shell.output.archive_copy import tail
 from holdfast_agent.shell.output.log_index import written_by
 
 SCAN_BYTES = 1 << 20
@@ -77,24 +78,8 @@ class LogFile:
     def _tail(self, lines: int) -> int:
         """Offset at which the last ``lines`` lines start, as the stream ends now."""
         end = self.size
-        if lines <= 0:
-            return end
         floor = max(self._first_byte(end), end - TAIL_MOST_BYTES)
-        missing = lines
-        position = end
-        until = time.monotonic() + TAIL_MOST_S
-        while position > floor and time.monotonic() < until:
-            start = max(floor, position - SCAN_BYTES)
-            block = os.pread(self._handle, position - start, start)
-            cut = len(block)
-            while (cut := block.rfind(b"\n", 0, cut)) >= 0:
-                if start + cut + 1 == end:
-                    continue  # ends the last line
-                missing -= 1
-                if missing == 0:
-                    return start + cut + 1
-            position = start
-        return position
+        return tail(self._handle, end, lines, floor, SCAN_BYTES, time.monotonic() + TAIL_MOST_S)
 
     def _first_byte(self, size: int) -> int:
         if size == 0:

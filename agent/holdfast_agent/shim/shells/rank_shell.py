@@ -24,7 +24,7 @@ import signal
 
 from holdfast_agent.shim import error_file, secret_files, terminal
 from holdfast_agent.shim.keepers import fork
-from holdfast_agent.shim.launch import OOM_SCORE_ADJ, encode, execute
+from holdfast_agent.shim.launch import encode, execute, offer_to_oom_killer
 from holdfast_agent.shim.processes import printable
 
 TYPE_CHECKING = False
@@ -88,7 +88,7 @@ def become(order: Order, surroundings: Surroundings, theirs: list[int], failures
             os.dup2(fd, target)
         if surroundings.cgroup:
             surroundings.cgroup.enter()
-        _offer_first_to_oom_killer()
+        offer_to_oom_killer(FIRST_TO_KILL)
         env = dict(plan.env)
         if plan.secret_files:
             problem = "cannot read its secrets"
@@ -112,15 +112,6 @@ def become(order: Order, surroundings: Surroundings, theirs: list[int], failures
     finally:
         os.write(failures, problem[:1000].encode("utf-8", "replace"))
         os._exit(127)
-
-
-def _offer_first_to_oom_killer() -> None:
-    try:
-        fd = os.open(OOM_SCORE_ADJ, os.O_WRONLY | os.O_CLOEXEC)
-        os.write(fd, FIRST_TO_KILL)
-        os.close(fd)
-    except OSError:
-        pass  # no /proc; memory may be short without it
 
 
 def _shell() -> bytes:

@@ -8,7 +8,7 @@ import signal
 
 from holdfast_agent.shim import terminal
 from holdfast_agent.shim.keepers import frame, let_go
-from holdfast_agent.shim.processes import descendants, printable
+from holdfast_agent.shim.processes import kill_descendants, printable
 from holdfast_agent.shim.shells.rank_shell import Order, Surroundings, become
 from holdfast_agent.shim.walls.cgroup import Cgroup
 
@@ -274,12 +274,7 @@ class Keeper:
             return False
         if self.cgroup:
             self.cgroup.kill()
-        try:
-            for process in descendants():
-                if not process.dead:
-                    process.send(signal.SIGKILL)
-        except OSError:
-            pass  # no memory or descriptor to look; waitpid says whether something is left
+        kill_descendants()
         return self._is_left()
 
     def _is_left(self) -> bool:

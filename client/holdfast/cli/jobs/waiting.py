@@ -85,7 +85,7 @@ async def array_ended(client: Client, element: job_pb2.CustomJob) -> int:
 
 def summary(jobs: Sequence[job_pb2.CustomJob]) -> str:
     """How the jobs of an array have ended, such as ``17 succeeded, 3 failed: 4, 9, 17``."""
-    from holdfast._sdk.spans import spans_of
+    from holdfast._base.spans import spans_of
     from holdfast.v1 import job_pb2
 
     found: dict[str, list[int]] = {"succeeded": []}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast._base.proto_values import short_name
-from holdfast._sdk.spans import spans_of
+from holdfast._base.spans import spans_of
 from holdfast.cli.kit.durations import clock
 from holdfast.cli.kit.table import Cell, Column, Row
 from holdfast.cli.pages.event_lines import exit_in_words

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast_controller.core import events as ev
-from holdfast_controller.core.lifecycle.drain import note_drained, set_timers
+from holdfast_controller.core.lifecycle import drain
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.hosts.host import Host, Liveness, Maintenance
 from holdfast_controller.core.step.actions import Refuse, Reply
@@ -88,7 +88,7 @@ def on_time(step: Step, host: Host) -> None:
     if plan is None:
         return
     if plan.end is not None and wall >= plan.end:
-        _end(step, host, plan, "holdfast", _unwell(step, host, plan) if plan.begun else "")
+        _end(step, host, plan, "holdfast", _unwell(step, host) if plan.begun else "")
         return
     if not plan.begun and wall >= plan.start:
         _begin(step, host, plan)
@@ -101,19 +101,7 @@ def on_time(step: Step, host: Host) -> None:
 def _begin(step: Step, host: Host, plan: Maintenance) -> None:
     step.emit(ev.MaintenanceBegan(host=host.name, at=step.now.wall))
     if plan.drain:
-        deadline = None if plan.deadline_s is None else step.now.wall_in(plan.deadline_s)
-        step.emit(
-            ev.HostDraining(
-                host=host.name,
-                at=step.now.wall,
-                reason=plan.reason,
-                by=plan.by,
-                deadline=deadline,
-                at_checkpoint=plan.at_checkpoint,
-            )
-        )
-        set_timers(step, host)
-        note_drained(step)
+        drain.begin(step, host, plan)
     elif not host.cordoned:
         step.emit(ev.HostCordoned(host=host.name, at=step.now.wall, reason=plan.reason, by=plan.by))
 
@@ -133,11 +121,11 @@ def _end(step: Step, host: Host, plan: Maintenance, by: str, why: str) -> None:
         )
     elif not why:
         step.emit(ev.HostUncordoned(host=host.name, at=step.now.wall, by=by))
-        set_timers(step, host)
+        drain.set_timers(step, host)
         step.capacity_freed = True
 
 
-def _unwell(step: Step, host: Host, plan: Maintenance) -> str:
+def _unwell(step: Step, host: Host) -> str:
     """Why a host is not put to work by itself; empty where nothing speaks against it."""
     if besides := host.cordoned_besides:
         return besides

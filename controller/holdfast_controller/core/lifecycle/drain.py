@@ -12,7 +12,7 @@ from holdfast_controller.core.lifecycle import warning_signal
 from holdfast_controller.core.lifecycle.attempts import Story, leave, pause, retry, shut_down
 from holdfast_controller.core.lifecycle.stop import end_if_done, let_go_done
 from holdfast_controller.core.model.clock import Mono, Wall
-from holdfast_controller.core.model.hosts.host import Host
+from holdfast_controller.core.model.hosts.host import Host, Maintenance
 from holdfast_controller.core.model.job import Job
 from holdfast_controller.core.model.recovery import EndReason, Related
 from holdfast_controller.core.step.actions import Reply
@@ -28,6 +28,12 @@ def on_drain(step: Step, asked: DrainAsked) -> None:
     host = find_host(step, asked.token, asked.host)
     if host is None:
         return
+    begin(step, host, asked)
+    step.do(Reply(asked.token, host.name))
+
+
+def begin(step: Step, host: Host, asked: DrainAsked | Maintenance) -> None:
+    """Drain a host as a user asks, or as its maintenance has it."""
     deadline = None if asked.deadline_s is None else step.now.wall_in(asked.deadline_s)
     step.emit(
         ev.HostDraining(
@@ -41,7 +47,6 @@ def on_drain(step: Step, asked: DrainAsked) -> None:
     )
     set_timers(step, host)
     note_drained(step)
-    step.do(Reply(asked.token, host.name))
 
 
 def set_timers(step: Step, host: Host) -> None:

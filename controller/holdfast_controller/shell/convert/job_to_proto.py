@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from google.protobuf import duration_pb2, timestamp_pb2
 
 from holdfast._base.proto_values import duration, showable
-from holdfast._sdk.spans import spans_of
+from holdfast._base.spans import spans_of
 from holdfast._session import codec
 from holdfast._session.reports import Exit
 from holdfast.v1 import access_pb2, job_pb2, spec_pb2

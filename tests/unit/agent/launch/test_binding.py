@@ -14,10 +14,11 @@ from tests.support.fake_nvml import sysfs
 from tests.unit.agent.desired import LAUNCH
 
 from holdfast._base.job_file.choices import NumaBinding
+from holdfast._base.spans import spans_of
 from holdfast._session.assignment import Launch
 from holdfast._session.reports import RankBinding
 from holdfast_agent.core.launch.binding import bind
-from holdfast_agent.core.model.topology import Core, Device, Topology, as_list, cpus_in
+from holdfast_agent.core.model.topology import Core, Device, Topology, cpus_in
 from holdfast_agent.shell.base.topology import read, sysfs_name
 
 BUSES = [f"0000:{bus}:00.0" for bus in ("1b", "43", "52", "61", "9d", "c3", "d1", "df")]
@@ -235,7 +236,7 @@ def test_bus_ids_are_named_as_the_kernel_names_them() -> None:
 
 @given(st.sets(st.integers(0, 8191)))
 def test_lists_of_numbers_come_back(numbers: set[int]) -> None:
-    assert cpus_in(as_list(numbers)) == numbers
+    assert cpus_in(spans_of(numbers)) == numbers
 
 
 MODES = st.sampled_from(["NODE", "EXCLUSIVE"])

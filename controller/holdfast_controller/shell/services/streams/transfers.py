@@ -181,12 +181,8 @@ class Transfers:
             problem = f"{host} is not connected" if line is None else f"{host} is given too much input already"
             answer.set_result(agent_pb2.InputTaken(problem=problem))
             return answer
-        order.id = next(self._ids)
-        line.inputs[order.id] = answer
-        line.orders.put_nowait(agent_pb2.TransferResponse(give_input=order))
-        problem = f"{host} gave no answer within {INPUT_WITHIN_S:g} s"
-        late = agent_pb2.InputTaken(problem=problem)
-        asyncio.get_running_loop().call_later(INPUT_WITHIN_S, _answer, line.inputs, order.id, late)
+        late = agent_pb2.InputTaken(problem=f"{host} gave no answer within {INPUT_WITHIN_S:g} s")
+        self._order(line, "give_input", order, line.inputs, answer, INPUT_WITHIN_S, late)
         return answer
 
     def inject(self, host: str, order: agent_pb2.InjectFault) -> asyncio.Future[agent_pb2.FaultAnswer]:
@@ -197,11 +193,8 @@ class Transfers:
             problem = f"{host} is not connected" if line is None else f"{host} is asked for too many faults already"
             answer.set_result(agent_pb2.FaultAnswer(problem=problem))
             return answer
-        order.id = next(self._ids)
-        line.injections[order.id] = answer
-        line.orders.put_nowait(agent_pb2.TransferResponse(inject_fault=order))
         late = agent_pb2.FaultAnswer(id=UNHEARD, problem=f"{host} gave no answer within {INJECTED_WITHIN_S:g} s")
-        asyncio.get_running_loop().call_later(INJECTED_WITHIN_S, _answer, line.injections, order.id, late)
+        self._order(line, "inject_fault", order, line.injections, answer, INJECTED_WITHIN_S, late)
         return answer
 
     def examine(
@@ -220,11 +213,25 @@ class Transfers:
             return answer
         line.examined_for[reader] += 1
         answer.add_done_callback(lambda _: _uncount(line.examined_for, reader))
-        order.id = next(self._ids)
-        line.examinations[order.id] = answer
-        line.orders.put_nowait(agent_pb2.TransferResponse(take_evidence=order))
-        asyncio.get_running_loop().call_later(EXAMINED_WITHIN_S, _give_up, line, order.id, host)
+        late = agent_pb2.EvidenceReport(problem=f"{host} gave no answer within {EXAMINED_WITHIN_S:g} s")
+        self._order(line, "take_evidence", order, line.examinations, answer, EXAMINED_WITHIN_S, late)
         return answer
+
+    def _order(
+        self,
+        line: _Line,
+        kind: str,
+        order: agent_pb2.GiveInput | agent_pb2.InjectFault | agent_pb2.TakeEvidence,
+        waiting: dict[int, asyncio.Future[Answer]],
+        answer: asyncio.Future[Answer],
+        within_s: float,
+        late: Answer,
+    ) -> None:
+        """Send an order of that kind, and settle ``answer`` by the host's, or by ``late``."""
+        order.id = next(self._ids)
+        waiting[order.id] = answer
+        line.orders.put_nowait(agent_pb2.TransferResponse(**{kind: order}))  # type: ignore[arg-type]
+        asyncio.get_running_loop().call_later(within_s, _answer, waiting, order.id, late)
 
     async def serve(
         self, host: str, messages: AsyncIterator[agent_pb2.TransferRequest | Refused]
@@ -302,7 +309,7 @@ class Transfers:
         for number in list(line.injections):
             _answer(line.injections, number, agent_pb2.FaultAnswer(id=UNHEARD, problem="the host went away"))
         for number in list(line.examinations):
-            _settle(line, number, agent_pb2.EvidenceReport(problem="the host went away"))
+            _answer(line.examinations, number, agent_pb2.EvidenceReport(problem="the host went away"))
         line.orders.put_nowait(None)
 
 
@@ -331,7 +338,7 @@ def _handle(line: _Line, message: agent_pb2.TransferRequest) -> bool:
         case "fault_answer":
             return _answer(line.injections, message.fault_answer.id, clean(message.fault_answer))
         case "evidence":
-            return _settle(line, message.evidence.id, clean(message.evidence))
+            return _answer(line.examinations, message.evidence.id, clean(message.evidence))
         case _:
             return False
 
@@ -357,10 +364,6 @@ def _refuse(line: _Line, number: int, problem: str) -> bool:
     return False
 
 
-def _settle(line: _Line, number: int, report: agent_pb2.EvidenceReport) -> bool:
-    return _answer(line.examinations, number, report)
-
-
 def _answer(waiting: dict[int, asyncio.Future[Answer]], number: int, found: Answer) -> bool:
     """Hand an answer to the call that waits for it; False where none does."""
     answer = waiting.pop(number, None)
@@ -373,8 +376,3 @@ def _uncount(counted: Counter[str], reader: str) -> None:
     counted[reader] -= 1
     if not counted[reader]:
         del counted[reader]
-
-
-def _give_up(line: _Line, number: int, host: str) -> None:
-    problem = f"{host} gave no answer within {EXAMINED_WITHIN_S:g} s"
-    _settle(line, number, agent_pb2.EvidenceReport(problem=problem))
