@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import SystemRandom
 
@@ -55,15 +55,6 @@ def choose(
         free_ports=(p for p in ports if reserved.take([p])),
         free_blocks=(b for b in blocks if port not in b and reserved.take(b)),
     )
-
-
-def free(ports: Iterable[int]) -> Iterator[int]:
-    """Yield the ports that nothing on this machine has at present, and no start has reserved."""
-    for port in ports:
-        with Reserved() as briefly:
-            found = briefly.take([port])
-        if found:
-            yield port
 
 
 def ephemeral_range() -> range:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import grpc
@@ -28,7 +28,6 @@ CALL_S = 2.0
 """Time for one answer."""
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
-Ask = Callable[[], str]
 """Empty when ready, else what is missing."""
 
 

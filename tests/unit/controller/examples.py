@@ -33,6 +33,7 @@ from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.runtime import Started
 from holdfast_controller.core.model.schedules import JobPlan, Overlap
 from holdfast_controller.core.model.slowness import Sign, Suspect
+from holdfast_controller.core.scheduling.wait_reasons.never_fits import fit_when_empty
 
 XID_79 = GpuFault("Xid 79 (fallen off the bus)", Repair.REBOOT, Wall(0.4))
 HOST_EVENTS: list[ev.HostEvent] = [
@@ -321,3 +322,9 @@ def host(
 
 def job(gang: Gang = GANG) -> Job:
     return Job("a", "ann", "", "a", {}, gang, "{}", Wall(0.0), generation=1)
+
+
+def never_fits(gang: Gang, hosts: list[Host]) -> tuple[str, str]:
+    """Why all hosts together, empty, could not hold the gang, and the fix; both empty when they could."""
+    found = fit_when_empty(gang, hosts)
+    return found.reason, found.fix

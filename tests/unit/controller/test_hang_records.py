@@ -216,7 +216,7 @@ def test_a_worker_of_one_process_has_the_ranks_that_its_agent_finds_below_it() -
 def test_a_laggard_below_a_launcher_is_named_by_the_worker_that_tells_of_it() -> None:
     runtime = Runtime(counts=Standstill(Mismatch((), frozenset({9})), Mono(400.0)))
     runtime.features = {0: vector("workerpool0-0", 0, 1), 1: vector("workerpool1-0", 8, 9)}
-    found = counts_of(a_job(), runtime)
+    found = counts_of(runtime)
     assert found is not None and found.laggards == {("workerpool1-0", 9)}
 
 

@@ -20,7 +20,6 @@ from holdfast_agent.shell import config
 from holdfast_agent.shell.doctor import status_client
 from holdfast_agent.shell.main import upgrade as handover
 
-NAMES = ("doctor", "status", "upgrade")
 USUAL = Path("/etc/holdfast/agent.toml")
 WAITS_S = {"before": 120.0, "after": 60.0}
 

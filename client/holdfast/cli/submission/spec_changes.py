@@ -68,7 +68,7 @@ def again(job: job_pb2.CustomJob, changes: RunRequest, environ: Mapping[str, str
         if changes.workdir:
             _give_directory(task, kind, os.path.normpath(os.path.join(cwd, changes.workdir)), index)
         if changes.command:
-            _give_command(task, kind, changes.command, index)
+            _give_command(task, changes.command, index)
         for name, value in env.items():
             _give_variable(task, name, literal(value))
         _give_machine(pool, changes, task)
@@ -93,7 +93,7 @@ def _name(job: job_pb2.CustomJob, command: Sequence[str]) -> str:
     return job.display_name
 
 
-def _give_command(task: Task, kind: str, command: Sequence[str], index: int) -> None:
+def _give_command(task: Task, command: Sequence[str], index: int) -> None:
     check_words(command, getattr(task, "working_directory", ""))
     if isinstance(task, spec_pb2.PythonPackageSpec):
         problem = f"runs the Python module {task.python_module}, which has no command"

@@ -50,11 +50,6 @@ def learned(watch: JobWatch, finding: Finding, view: View) -> JobWatch:
     )
 
 
-def hold(watch: JobWatch, until_s: float) -> JobWatch:
-    """The watch with action suspended until then; hangs are still noticed."""
-    return replace(watch, hold_until_s=until_s)
-
-
 def give_up(watch: JobWatch, why: str) -> JobWatch:
     """The watch after an order to act that was not followed, and will not be: the hang stays noticed until it moves."""
     return replace(watch, rung=Rung.NOTICED, given_up=why)

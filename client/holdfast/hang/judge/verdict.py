@@ -158,7 +158,7 @@ def _climb(watch: JobWatch, view: View, gang: Gang, settings: HangSettings, brak
     if over:
         return Step(watch, replace(_unfound(view), over=over))
     if finding is None and watch.suspicion is not None and watch.suspicion.finding.grade is Grade.NOTICE:
-        return Step(watch, _undecided(watch, watch.suspicion, view, settings))
+        return Step(watch, _undecided(watch, watch.suspicion, view))
     if finding is None or (finding.grade is Grade.SUSPECT and not _may_suspect(watch, view)):
         watch = replace(watch, rung=climb(watch.rung, Rung.HEALTHY), suspicion=None)
         return Step(watch, _unfound(view))
@@ -252,7 +252,7 @@ def _unfound(view: View) -> Verdict:
     return Verdict(Rung.HEALTHY, f"{start}{last}; silence is noticed after {limit_s:.0f} s")
 
 
-def _undecided(watch: JobWatch, suspicion: Suspicion, view: View, settings: HangSettings) -> Verdict:
+def _undecided(watch: JobWatch, suspicion: Suspicion, view: View) -> Verdict:
     """A hang that no rule finds at this look and of which nothing has moved either."""
     finding = suspicion.finding
     why = ""

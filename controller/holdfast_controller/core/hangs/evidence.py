@@ -97,7 +97,7 @@ def _note_blame(step: Step, job: Job, parts: Sequence[Evidence]) -> None:
         step.cluster.runtime_of(job.id).counts = Standstill(waits, step.now.mono - blame.waited_s)
 
 
-def counts_of(job: Job, runtime: Runtime) -> Counts | None:
+def counts_of(runtime: Runtime) -> Counts | None:
     """The counts as the detector takes them: laggards by worker and rank."""
     if runtime.counts is None:
         return None

@@ -158,7 +158,7 @@ def on_look(step: Step, job: Job) -> None:
         job.gang.hang,
         step.now.mono,
         diagnosis=_fresh_diagnosis(known, runtime),
-        counts=counts_of(job, runtime),
+        counts=counts_of(runtime),
         brake=brake.why,
     )
     step.cluster.watches[job.id] = (job.generation, result.watch)

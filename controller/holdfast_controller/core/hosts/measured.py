@@ -17,7 +17,6 @@ from holdfast._base.health import FIGURES, Health, shown
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.hosts import checks
 from holdfast_controller.core.model.clock import Wall
-from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import CheckStatus, FailedCheck, Host
 from holdfast_controller.core.model.hosts.measurements import PREFIX, Kind, Measurement, Outcome, Why
 from holdfast_controller.core.step.step import Step
@@ -76,7 +75,7 @@ def judge(step: Step, host: Host, result: Measurement) -> None:
         step.emit(ev.HostMeasurementDue(host=host.name, at=step.now.wall, kind=result.kind, why=Why.REPEAT, by=""))
 
 
-def is_suspect(cluster: Cluster, host: Host) -> bool:
+def is_suspect(host: Host) -> bool:
     """Whether a host is no good partner to tell another's fault from: its own network was low, or isn't known."""
     low = any(check.startswith(f"{PREFIX}net.") for check in host.failed_checks)
     return low or host.measured.due(Kind.PAIR) is Why.REPEAT

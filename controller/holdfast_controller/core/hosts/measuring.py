@@ -179,7 +179,7 @@ def _partner(cluster: Cluster, host: Host, idle: list[Host]) -> Host | None:
     found = [
         each
         for each in idle
-        if each.name not in known and not measured.is_suspect(cluster, each) and hardware_of(each) == like
+        if each.name not in known and not measured.is_suspect(each) and hardware_of(each) == like
     ]
     return min(
         found,

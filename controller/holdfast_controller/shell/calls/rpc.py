@@ -21,7 +21,6 @@ from holdfast_controller.shell.calls.slices import TURNS
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
-Self = TypeVar("Self")
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 """What a handler is called with."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,8 +15,6 @@ from holdfast._base import rpc_status
 from holdfast.errors import HoldfastError
 from holdfast_controller.shell.rest.calls import Aborted
 from holdfast_controller.shell.rest.printed import Json
-
-log = logging.getLogger(__name__)
 
 _DETAILS = "grpc-status-details-bin"
 _HTTP = {

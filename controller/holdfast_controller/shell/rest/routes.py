@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any, TypeVar
+from typing import Any
 
 from google.protobuf.message import Message
 from starlette.applications import Starlette
@@ -45,9 +45,6 @@ _VERBS: dict[str, tuple[str, type[Message]]] = {
 _GOODPUT_BY = {
     name.removeprefix("GOODPUT_BY_").lower(): number for name, number in cluster_pb2.GoodputBy.items() if number
 }
-
-M = TypeVar("M", bound=Message)
-T = TypeVar("T")
 
 
 def routes(calls: Calls) -> list[Route]:

@@ -134,7 +134,7 @@ class JobService(job_pb2_grpc.JobServiceServicer):
     @unary
     async def GetSeries(self, request: job_pb2.GetSeriesRequest, context: Context) -> job_pb2.GetSeriesResponse:
         job = await find_job(self._driver, request.id)
-        return await job_series(self._driver, self._series, job, request, caller_name(context))
+        return await job_series(self._series, job, request, caller_name(context))
 
     @unary
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsResponse:

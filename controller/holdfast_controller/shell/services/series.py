@@ -200,7 +200,7 @@ class _Found:
 
 
 async def job_series(
-    driver: Driver, store: SeriesStore, job: Job, request: job_pb2.GetSeriesRequest, reader: str
+    store: SeriesStore, job: Job, request: job_pb2.GetSeriesRequest, reader: str
 ) -> job_pb2.GetSeriesResponse:
     """Answer a user's question. Raises ``InvalidInput``, ``NotFound`` or ``Unavailable``."""
     question = _question(job, request)

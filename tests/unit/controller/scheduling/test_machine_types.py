@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.scenarios.queue_stories import placed, why
 from tests.scenarios.world import World
-from tests.unit.controller.examples import host
+from tests.unit.controller.examples import host, never_fits
 from tests.unit.controller.scheduling.test_placement import TASK, hosts_of
 from tests.unit.controller.scheduling.test_placement import why as why_not
 
@@ -21,7 +21,6 @@ from holdfast_controller.core.model.hosts.capacity import types_of
 from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.hosts.machine_types import MachineType
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan
-from holdfast_controller.core.scheduling.wait_reasons.never_fits import never_fits
 from holdfast_controller.core.step import commands as st
 from holdfast_controller.core.step.step import Policies
 from holdfast_controller.shell.base.machine_types_config import (

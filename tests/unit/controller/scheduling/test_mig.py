@@ -6,7 +6,7 @@ import dataclasses
 import random
 
 import pytest
-from tests.unit.controller.examples import host
+from tests.unit.controller.examples import host, never_fits
 from tests.unit.controller.scheduling.test_placement import TASK, hosts_of, why
 
 from holdfast_controller.core.model.gang import Gang, Pool
@@ -15,7 +15,6 @@ from holdfast_controller.core.model.hosts.host import Allocation, Gpu, Host, par
 from holdfast_controller.core.model.hosts.locality import Locality
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.placement import Plan, plan
-from holdfast_controller.core.scheduling.wait_reasons.never_fits import never_fits
 
 H100 = "NVIDIA H100 80GB HBM3"
 PROFILES = ("1g.10gb", "1g.10gb+me", "3g.40gb")

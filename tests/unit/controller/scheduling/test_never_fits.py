@@ -7,14 +7,14 @@ import random
 import re
 
 import pytest
-from tests.unit.controller.examples import host
+from tests.unit.controller.examples import host, never_fits
 from tests.unit.controller.scheduling.test_placement import TASK
 
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.capacity import capacity_of
 from holdfast_controller.core.model.hosts.host import Allocation, Host
 from holdfast_controller.core.scheduling.placement import Plan, plan_on
-from holdfast_controller.core.scheduling.wait_reasons.never_fits import LESS, never_fits
+from holdfast_controller.core.scheduling.wait_reasons.never_fits import LESS
 
 
 def full(name: str, gpus: int) -> Host:

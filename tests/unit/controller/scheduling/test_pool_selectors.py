@@ -7,7 +7,7 @@ import itertools
 import random
 
 import pytest
-from tests.unit.controller.examples import host
+from tests.unit.controller.examples import host, never_fits
 from tests.unit.controller.scheduling.test_placement import TASK, hosts_of, why
 
 from holdfast._base.job_file.label_match import read_match
@@ -16,7 +16,6 @@ from holdfast_controller.core.model.hosts.host import Host
 from holdfast_controller.core.model.hosts.locality import Locality
 from holdfast_controller.core.scheduling.backfill import Reservations
 from holdfast_controller.core.scheduling.placement import Plan, may_have, plan
-from holdfast_controller.core.scheduling.wait_reasons.never_fits import never_fits
 
 MATCHES = ("gpu=h100", "gpu in (h100,h200)", "gpu!=h100", "rack notin (r1,r2)", "gpu,!old", "old", "rack=r1,gpu")
 

@@ -11,7 +11,7 @@ from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge.finding import Rule
 from holdfast.hang.judge.snapshot import Counts
 from holdfast.hang.judge.stages import Rung
-from holdfast.hang.judge.state import begin, hold, stuck
+from holdfast.hang.judge.state import begin, stuck
 from holdfast.hang.judge.verdict import Act, Diagnose, Notify, Order, Step, Verdict, WouldAct, step
 from holdfast.hang.pipeline.features import (
     GpuFeatures,
@@ -156,7 +156,7 @@ def test_one_silence_is_told_of_once() -> None:
 
 def test_a_held_job_is_noticed_and_acted_on_when_the_hold_ends() -> None:
     job = started()
-    job.watch = hold(job.watch, job.at_s + 300)
+    job.watch = replace(job.watch, hold_until_s=job.at_s + 300)
     verdict = job.stands_still(200)
     assert verdict.rung is Rung.SUPPRESSED and verdict.suppressed.startswith("the job is held")
     assert job.kinds() == ["Diagnose", "Notify"]
@@ -384,7 +384,7 @@ def test_our_own_dump_of_c_frames_is_no_debugger() -> None:
 def test_another_finding_than_the_suppressed_one_is_acted_on_in_its_own_time_only() -> None:
     """No rank moved, action suppressed; then one rank burns CPU, which may be work: acted on at the ceiling."""
     job = started()
-    job.watch = hold(job.watch, job.at_s + 100)
+    job.watch = replace(job.watch, hold_until_s=job.at_s + 100)
     assert job.stands_still(90).rung is Rung.SUPPRESSED
     verdict = job.stands_still(600, motion=Motion.BURNING)
     assert verdict.rung is Rung.NOTICED

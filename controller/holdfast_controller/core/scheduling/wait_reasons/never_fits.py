@@ -43,15 +43,6 @@ class Fit:
     fix: str = ""
 
 
-def never_fits(gang: Gang, hosts: list[Host]) -> tuple[str, str]:
-    """Why all its hosts together, empty, could not hold the gang, and the fix; both empty when they could.
-
-    Nothing is said either while none of its hosts are known.
-    """
-    found = fit_when_empty(gang, hosts)
-    return found.reason, found.fix
-
-
 def fit_when_empty(gang: Gang, hosts: list[Host]) -> Fit:
     """Whether all its hosts together, empty, could hold the gang."""
     admitted = may_have(gang, hosts)
