@@ -20,7 +20,6 @@ OF_PROGRAMS = {"communicate", "check_output", "getoutput", "copyfile"}
 WITHOUT_BOUND = {
     "the agent's own file, in a directory of the agent's": {
         "base/boot_file.py .BootFile.load",
-        "gpus/release.py .GpuFreeing.known",
         "hangs/feature_reporter.py .FeatureReporter._begin",
         "main/upgrade.py .after",
         "output/archive.py .Archive._read",

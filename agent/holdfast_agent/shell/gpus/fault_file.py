@@ -18,7 +18,7 @@ class FaultFile:
     """``gpu_faults.json`` of one host; ``sysfs`` is where the kernel shows modules and devices."""
 
     def __init__(self, path: Path, sysfs: Path = Path("/sys")) -> None:
-        self._kept = BootFile(path, "gpus", FaultyGpu)
+        self._kept = BootFile(path, "gpus", tuple[FaultyGpu, ...], ())
         self._sysfs = sysfs
 
     def read(self) -> dict[str, FaultyGpu]:
@@ -27,7 +27,7 @@ class FaultFile:
 
     def write(self, faulty: Iterable[FaultyGpu]) -> None:
         """Keep them for the agent's next run."""
-        self._kept.save(faulty)
+        self._kept.try_to_save(tuple(faulty))
 
     def enumerations(self, gpus: Iterable[Gpu]) -> dict[str, str]:
         """By UUID: other text once the driver's module was loaded again or the device was removed and found again.

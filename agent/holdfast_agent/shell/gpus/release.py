@@ -1,24 +1,22 @@
 """Reads memory and processes on the GPUs for the proof that a worker is empty, and keeps what an unused GPU holds.
 
-``gpu_unused.json`` is ``{"boot_id", "used_bytes": {UUID: bytes}}``: of another boot it says nothing, since the
-driver may be another. So it need not survive power loss, only the agent.
+That is in ``gpu_unused.json``, ``{UUID: bytes}`` for one boot, since the driver of another may be another.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
 import anyio
 
-from holdfast._daemon import log
 from holdfast._session.reports import WorkerId
 from holdfast_agent.core.model.gpus import Blind
 from holdfast_agent.core.worker.actions import ReadGpus
 from holdfast_agent.core.worker.events import GpusRead
 from holdfast_agent.gpu.reader import GpuSource
+from holdfast_agent.shell.base.boot_file import BootFile
 from holdfast_agent.shell.shims import shim_files
 from holdfast_agent.shell.shims.worker_files import WorkerFiles
 from holdfast_agent.shim.processes import Process, read_small
@@ -33,7 +31,7 @@ class GpuFreeing:
     def __init__(self, source: GpuSource, files: WorkerFiles, path: Path) -> None:
         self._source = source
         self._files = files
-        self._path = path
+        self._kept = BootFile(path, "used_bytes", dict[str, int], {})
 
     async def read(self, action: ReadGpus | None = None) -> GpusRead:
         """Processes and memory on the GPUs now, or after the requested pause."""
@@ -54,21 +52,11 @@ class GpuFreeing:
 
     def known(self) -> dict[str, int]:
         """Baselines that earlier runs of the agent learned since the last boot."""
-        try:
-            said = json.loads(self._path.read_text())
-            if said["boot_id"] == shim_files.boot_id():
-                return {str(uuid): int(used) for uuid, used in said["used_bytes"].items()}
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("file.corrupt", path=str(self._path), error=repr(error))
-        return {}
+        return self._kept.load()
 
     def write(self, used_bytes: Iterable[tuple[str, int]]) -> None:
         """Keep it for the next life. Raises ``OSError``."""
-        fresh = self._path.with_suffix(".new")
-        fresh.write_text(json.dumps({"boot_id": shim_files.boot_id(), "used_bytes": dict(used_bytes)}) + "\n")
-        fresh.replace(self._path)
+        self._kept.save(dict(used_bytes))
 
     def _born(self, key: WorkerId) -> int:
         """Start ticks of the worker's shim, which is older than whatever it has started; 0 where it isn't known."""

@@ -44,7 +44,7 @@ class HealthWatch:
         self._driver_threads = DriverThreads(proc)
         self._source = source
         self._gpus = gpus
-        self._kept = BootFile(path, "findings", Kept)
+        self._kept = BootFile(path, "findings", tuple[Kept, ...], ())
         self._root = root
         self._kernel_log = kernel_log or KernelLog()
         self._threads = Threads(each=1, most=1)
@@ -83,7 +83,7 @@ class HealthWatch:
         readings += self.site_checks.readings()
         readings = [each for each in readings if each.rule in self._rules]
         if self._engine.take(readings, _now()):
-            self._kept.save(self._engine.kept())
+            self._kept.try_to_save(tuple(self._engine.kept()))
         return self._engine.findings()
 
     def close(self) -> None:
