@@ -47,8 +47,8 @@ def test_a_message_of_a_worker_is_answered_once_by_the_rank_that_failed_first() 
 
 
 def test_a_gang_that_is_stopped_ends_as_it_does_one_by_one() -> None:
-    """Relaunched: the ends of all ranks of a host are one step, and the log says the same of each."""
-    logs = []
+    """Relaunched: the ends of all ranks of a host are one step, and the log and the job say the same of each."""
+    logs, jobs = [], []
     for together in (True, False):
         world = running()
         world.restart("a")
@@ -59,8 +59,10 @@ def test_a_gang_that_is_stopped_ends_as_it_does_one_by_one() -> None:
                 world.exits(*message)
         world.run("a")
         logs.append(world.log[logged:])
+        jobs.append(world.cluster.jobs["a"])
         assert {exit_.reason for exit_ in world.cluster.jobs["a"].exits[1].values()} == {ExitReason.STOPPED}
     assert logs[0] == logs[1]
+    assert jobs[0] == jobs[1]
 
 
 def test_what_is_not_believed_is_not_acknowledged_beside_what_is() -> None:

@@ -31,7 +31,7 @@ class Failure:
     """The generation ended within minutes, and nothing was seen of it that is progress."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RankExited:
     """A rank exited: its terminal record in its generation."""
 

@@ -6,6 +6,7 @@ effects are the reactor's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never, get_args
 
@@ -54,9 +55,12 @@ _OF_JOBS = frozenset(get_args(ev.JobEvent)) - {ev.JobSubmitted}
 
 def fold(cluster: Cluster, event: ev.Event) -> None:
     """Apply ``event`` and count it."""
+    if isinstance(event, ev.RankExited):  # most events are, so they come first
+        fold_exits(cluster, (event,))
+        return
     cluster.sequence += 1
     cluster.shares.at = event.at
-    if type(event) in _OF_JOBS:  # most events are, so they come first
+    if type(event) in _OF_JOBS:
         _fold_of_job(cluster, event)  # type: ignore[arg-type]
         return
     if isinstance(event, PLANNED):
@@ -126,6 +130,21 @@ def fold(cluster: Cluster, event: ev.Event) -> None:
             _fold_of_job(cluster, event)
 
 
+def fold_exits(cluster: Cluster, events: Sequence[ev.RankExited]) -> None:
+    """The same for ends of a job's ranks that were recorded at one moment; their job is looked at once."""
+    newest = events[-1]
+    job = cluster.jobs[newest.job_id]
+    cluster.sequence += len(events)
+    cluster.shares.at = job.updated_at = newest.at
+    job.cursor = cluster.sequence
+    for event in events:
+        exit_ = event.exit
+        job.exits.setdefault(exit_.generation, {})[exit_.rank] = exit_
+    cluster.arrays.note(job)
+    cluster.jobs.note(job)
+    goodput.take_exits(job, events)
+
+
 def _fold_of_job(cluster: Cluster, event: ev.JobEvent) -> None:
     job = cluster.jobs[event.job_id]
     job.cursor, job.updated_at = cluster.sequence, event.at
@@ -175,8 +194,6 @@ def _submitted(cluster: Cluster, event: ev.JobSubmitted) -> None:
 
 def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
     match event:  # the most frequent first: the types are tried in turn
-        case ev.RankExited():
-            job.exits.setdefault(event.exit.generation, {})[event.exit.rank] = event.exit
         case ev.WorkerEmptied():
             index = job.gang.index_by_name[event.worker]
             job.placement.emptied.add(index)
@@ -276,6 +293,8 @@ def _fold_job(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
             fold_job_reconciliation(cluster, job, event)
         case ev.JobSubmitted() | ev.NotificationGivenUp() | ev.PreparationNoted() | ev.MaintenanceAhead():
             pass
+        case ev.RankExited():
+            raise AssertionError("exits are folded together")
         case _:
             assert_never(event)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from holdfast._session.reports import ExitReason
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.goodput import causes
 from holdfast_controller.core.goodput.shares import present
@@ -44,7 +45,7 @@ _ANY = frozenset(Category)
 _STOP = frozenset({Category.STOP})
 _HANG = frozenset({Category.DETECT, Category.DIAGNOSE})
 _READY = frozenset({Category.PREPARE, Category.STOP, Category.BACK_OFF})
-_NO_FAILURES = ("COMPLETED", "STOPPED")
+_NO_FAILURES = (ExitReason.COMPLETED, ExitReason.STOPPED)
 
 
 # --- events -------------------------------------------------------------------------------------------------------
@@ -58,6 +59,20 @@ def take(cluster: Cluster, job: Job, event: ev.JobEvent) -> None:
     handler = _HANDLERS.get(type(event))
     if handler is not None:
         handler(cluster, job, job.ledger, event)
+
+
+def take_exits(job: Job, events: Sequence[ev.RankExited]) -> None:
+    """The same for ends of a job's ranks that were recorded at one moment."""
+    ledger = job.ledger
+    if ledger is None:
+        return
+    advance(ledger, events[-1].at)
+    ledger.emptied_at = ledger.clock
+    for event in events:
+        exit_ = event.exit
+        if ledger.failed_at is None and exit_.reason not in _NO_FAILURES:
+            ended = milliseconds(Wall(exit_.end_time)) if exit_.end_time else ledger.clock
+            ledger.failed_at, ledger.failure = min(ended, ledger.clock), exit_.reason.name
 
 
 def take_restore(job: Job, event: ev.ClusterRestored) -> None:
@@ -120,14 +135,6 @@ def _on_worker_started(_: Cluster, job: Job, ledger: JobLedger, event: ev.Worker
     tape = split(ledger, job.gang.index_by_name[event.worker])
     if tape is not None and job.outcome is None and job.vacating is None:
         _all(ledger, [tape], Category.RAN, causes.WORK)
-
-
-def _on_exit(_: Cluster, __: Job, ledger: JobLedger, event: ev.RankExited) -> None:
-    ledger.emptied_at = ledger.clock
-    exit_ = event.exit
-    if ledger.failed_at is None and exit_.reason.name not in _NO_FAILURES:
-        ended = milliseconds(Wall(exit_.end_time)) if exit_.end_time else ledger.clock
-        ledger.failed_at, ledger.failure = min(ended, ledger.clock), exit_.reason.name
 
 
 def _on_progress(_: Cluster, __: Job, ledger: JobLedger, event: ev.ProgressRecorded) -> None:
@@ -324,7 +331,6 @@ _HANDLERS: dict[type[Any], Callable[[Cluster, Job, JobLedger, Any], None]] = {
     ev.GangStarted: _on_started,
     ev.WorkerLaunched: _on_worker_launched,
     ev.WorkerStarted: _on_worker_started,
-    ev.RankExited: _on_exit,
     ev.ProgressRecorded: _on_progress,
     ev.RestartDecided: _on_restart,
     ev.AttemptEnded: _on_attempt_ended,

@@ -65,7 +65,7 @@ def _of_worker(step: Step, reported: ExitsReported, key: WorkerId, *, port_taken
     if job is not None and job.unreconciled is Unreconciled.OPEN:
         step.cluster.deferred_exits.setdefault(job.id, []).append(reported)
         return []
-    exits = [as_known_here(step, host, report.exit, job) for report in reported.reports]
+    exits = as_known_here(step, host, [report.exit for report in reported.reports], job)
     if (job is None or index is None) and step.cluster.gaps:
         for exit_ in exits:
             step.emit(ev.OrphanExited(host=host, at=step.now.wall, job=key.job, worker=key.worker, exit=exit_))
@@ -118,15 +118,18 @@ def record_exits(
 
 def _record(step: Step, job: Job, member: Member, exits: list[Exit]) -> list[Exit]:
     """Write what is not known yet; returns the first records of their ranks, without late ones."""
-    fresh = []
+    fresh: dict[tuple[int, int], Exit] = {}
+    late = []
     for exit_ in exits:
-        known = job.exit_of(exit_.generation, exit_.rank)
-        if known is None:
-            step.emit(ev.RankExited(job_id=job.id, at=step.now.wall, worker=member.name, exit=exit_))
-            fresh.append(exit_)
-        elif _differs(known, exit_) and _is_heard(job, exit_):
+        generation, rank = exit_.generation, exit_.rank
+        known = job.exit_of(generation, rank) or fresh.setdefault((generation, rank), exit_)
+        if known is not exit_ and _differs(known, exit_):
+            late.append(exit_)
+    step.emit_exits(job, member.name, list(fresh.values()))
+    for exit_ in late:
+        if _is_heard(job, exit_):
             step.emit(ev.LateExitFound(job_id=job.id, at=step.now.wall, worker=member.name, exit=exit_))
-    return fresh
+    return list(fresh.values())
 
 
 def _act_on(step: Step, job: Job, member: Member, current: list[Exit], *, port_taken: bool, unfit: bool) -> None:

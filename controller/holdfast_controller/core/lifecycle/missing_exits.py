@@ -6,10 +6,10 @@ and says neither in its hello. So whatever is unaccounted for at that point will
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast._session.reports import Exit, ExitReason
-from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.gang import Member
@@ -28,9 +28,10 @@ def unaccounted(job: Job, member: Member) -> list[tuple[int, int]]:
     return [
         (generation, rank)
         for generation in range(1, job.generation + 1)
-        if len(job.exits.get(generation, ())) < job.gang.rank_count and job.was_launched(generation, member.index)
+        if len(ended := job.exits.get(generation, {})) < job.gang.rank_count
+        and job.was_launched(generation, member.index)
         for rank in member.ranks
-        if job.exit_of(generation, rank) is None
+        if rank not in ended
     ]
 
 
@@ -44,19 +45,25 @@ def last_heard(cluster: Cluster, host: str, now: Wall) -> Wall:
     return min(heard or cluster.stopped_at or now, now)
 
 
-def as_known_here(step: Step, host: str, exit_: Exit, job: Job | None = None) -> Exit:
-    """An exit that an agent reports, by our clock: after its launch and not in the future, whatever its host's shows.
+def as_known_here(step: Step, host: str, exits: Iterable[Exit], job: Job | None = None) -> list[Exit]:
+    """Exits that an agent reports, by our clock: after their launch and not in the future, whatever its host's shows.
 
     Of one lost to a reboot the agent knows only when it found that out.
     """
-    at = exit_.end_time
-    if at:
-        begun = _begun(job, exit_.generation) if job is not None else NEVER
-        at = min(max(at + step.cluster.presence_of(host).wrong_s, begun), step.now.wall)
-    if exit_.reason is ExitReason.LOST_REBOOT:
-        heard = last_heard(step.cluster, host, step.now.wall)
-        at = min(at or heard, heard)
-    return exit_ if at == exit_.end_time else replace(exit_, end_time=at)
+    now, wrong_s = step.now.wall, step.cluster.presence_of(host).wrong_s
+    begun: dict[int, Wall] = {}
+    found = []
+    for exit_ in exits:
+        at, generation = exit_.end_time, exit_.generation
+        if at:
+            if generation not in begun:
+                begun[generation] = _begun(job, generation) if job is not None else NEVER
+            at = min(max(at + wrong_s, begun[generation]), now)
+        if exit_.reason is ExitReason.LOST_REBOOT:
+            heard = last_heard(step.cluster, host, now)
+            at = min(at or heard, heard)
+        found.append(exit_ if at == exit_.end_time else replace(exit_, end_time=at))
+    return found
 
 
 def _begun(job: Job, generation: int) -> Wall:
@@ -76,8 +83,11 @@ def unknown_ends(job: Job, member: Member, reason: ExitReason, message: str, at:
 
 def close_records(step: Step, job: Job, member: Member, reason: ExitReason, message: str) -> None:
     """Write them, where nothing is to be decided from them: of older generations, or of one that is ending."""
-    for exit_ in unknown_ends(job, member, reason, message, step.now.wall):
-        if exit_.generation < job.generation_of(member.index) or job.stopping:
-            if exit_.generation < job.unsure_below:
-                exit_ = replace(exit_, reason=ExitReason.LOST_RECORD, message=LOST)
-            step.emit(ev.RankExited(job_id=job.id, at=step.now.wall, worker=member.name, exit=exit_))
+    owed = [
+        replace(exit_, reason=ExitReason.LOST_RECORD, message=LOST)
+        if exit_.generation < job.unsure_below
+        else exit_
+        for exit_ in unknown_ends(job, member, reason, message, step.now.wall)
+        if exit_.generation < job.generation_of(member.index) or job.stopping
+    ]
+    step.emit_exits(job, member.name, owed)

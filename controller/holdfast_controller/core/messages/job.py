@@ -36,8 +36,6 @@ PLANNED = ev.ScheduleEvent | ev.TemplateEvent
 
 def message_of(event: ev.Event, job: Job | None) -> str:
     """The sentence for ``event``; ``job`` is in the state right after it."""
-    if isinstance(event, ev.RankExited):  # most events are, so they come first
-        return _job_sentence(event, job)
     if isinstance(event, PLANNED):
         return schedule_message(event)
     match event:
@@ -112,7 +110,7 @@ def _job_sentence(event: ev.JobEvent, job: Job | None) -> str:
     assert job is not None
     match event:  # the most frequent first: the types are tried in turn
         case ev.RankExited():
-            return f"{_rank(event.worker, event.exit.rank)} {exit_in_words(event.exit)}"
+            return exit_message(event)
         case ev.JobSubmitted():
             ranks, workers = count(job.gang.rank_count, "rank"), count(len(job.gang.members), "worker")
             return f"submitted by {event.owner}: {ranks} on {workers}"
@@ -301,6 +299,11 @@ def _restarts(charged: int | None, job: Job) -> str:
         return ""
     used = job.budgets.spent.worker_restarts.get(charged, 0)
     return f", restart {used} of {job.gang.max_worker_restarts}"
+
+
+def exit_message(event: ev.RankExited) -> str:
+    """The sentence for the end of a rank."""
+    return f"{_rank(event.worker, event.exit.rank)} {exit_in_words(event.exit)}"
 
 
 def exit_in_words(exit_: Exit) -> str:

@@ -280,8 +280,7 @@ def on_unaccounted(step: Step, job: Job, index: int) -> None:
     if job.stopping or not job.launched or index in job.launch.deferred or not step.cluster.gaps:
         return
     lost = unknown_ends(job, member, ExitReason.LOST_RECORD, LOST, step.now.wall)
-    for end in lost:
-        step.emit(ev.RankExited(job_id=job.id, at=step.now.wall, worker=member.name, exit=end))
+    step.emit_exits(job, member.name, lost)
     if lost:
         step.emit(ev.PauseRequested(job_id=job.id, at=step.now.wall, by="holdfast"))
         pause(step, job)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 
 from holdfast._base.dataclass import dataclass
 from holdfast._session.assignment import Phase
+from holdfast._session.reports import Exit
 from holdfast_controller.core.events import Event
 from holdfast_controller.core.events.end import JobEnding
 from holdfast_controller.core.events.generation import ProgressRecorded
-from holdfast_controller.core.events.recovery import AttemptEnded, RestartDecided
-from holdfast_controller.core.fold.job import fold
+from holdfast_controller.core.events.recovery import AttemptEnded, RankExited, RestartDecided
+from holdfast_controller.core.fold.job import fold, fold_exits
 from holdfast_controller.core.goodput.progress import recorded
-from holdfast_controller.core.messages.job import message_of
+from holdfast_controller.core.messages.job import exit_message, message_of
 from holdfast_controller.core.model.accounts.quota import Quotas
 from holdfast_controller.core.model.accounts.shares import HALF_LIFE_S
 from holdfast_controller.core.model.accounts.users import RunAs, SignInPolicy
@@ -120,6 +122,16 @@ class Step:
         if isinstance(event, ENDS_OF_GENERATIONS):
             self._record_progress(event)
         self._append(event)
+
+    def emit_exits(self, job: Job, worker: str, exits: Sequence[Exit]) -> None:
+        """Emit the ends of a worker's ranks, together: most events are such, a gang has thousands of them at once."""
+        at = self.now.wall
+        events = [RankExited(job_id=job.id, at=at, worker=worker, exit=exit_) for exit_ in exits]
+        if events:
+            first = self.cluster.sequence + 1
+            fold_exits(self.cluster, events)
+            state = STATE_NAMES[job.state]
+            self.entries += [Entry(n, event, state, exit_message(event)) for n, event in enumerate(events, first)]
 
     def _append(self, event: Event) -> None:
         fold(self.cluster, event)
