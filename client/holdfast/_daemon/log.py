@@ -67,6 +67,11 @@ def warning(event: str, /, **fields: Any) -> None:
     _LOGGER.warning(event, extra={"fields": fields})
 
 
+def writes(level: int) -> bool:
+    """Whether what is logged at this level is written."""
+    return _LOGGER.isEnabledFor(level)
+
+
 def write(level: int, event: str, /, **fields: Any) -> None:
     """Log at one of ``DEBUG`` and ``INFO``, where the caller decides which."""
     if _LOGGER.isEnabledFor(level):

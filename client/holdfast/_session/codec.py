@@ -99,15 +99,13 @@ def exit_to_proto(exit_: Exit) -> job_pb2.Exit:
 
 def exit_from_proto(message: job_pb2.Exit, stderr_tail: Iterable[str] = ()) -> Exit:
     """The same again. Raises ``InvalidInput`` for an unknown reason."""
-    plain = _EXIT.decode(message)
-    if plain["raised"] is None:  # from a release that has no such field
-        plain["raised"] = raised_in(message.message)
-    return Exit(
-        **plain,
-        reason=_REASONS.decode(message.reason),
-        end_time=seconds(message.end_time),
-        stderr_tail=tuple(stderr_tail),
-    )
+    found = _EXIT.decode(message)
+    if found["raised"] is None:  # from a release that has no such field
+        found["raised"] = raised_in(message.message)
+    found["reason"] = _REASONS.decode(message.reason)
+    found["end_time"] = seconds(message.end_time)
+    found["stderr_tail"] = tuple(stderr_tail)
+    return Exit(**found)
 
 
 def exit_report_to_proto(report: ExitReport) -> agent_pb2.ExitReport:

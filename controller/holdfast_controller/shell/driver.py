@@ -14,6 +14,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import assert_never
 
 from holdfast._base.dataclass import dataclass
@@ -315,12 +316,14 @@ class Driver:
 
     def _publish(self, records: list[Record]) -> None:
         self._published = records[-1].sequence if records else self._published
-        for record in records:
-            # Jobs' events are in the store, thousands a second; those of hosts and users are few.
-            level = log.DEBUG if record.entity.startswith("job/") else log.INFO
-            log.write(level, "event.committed", type=record.type, entity=record.entity, message=record.message)
         entities = {record.entity for record in records}
-        self.changes.extend((record.sequence, record.entity) for record in records)
+        for entity, run in groupby(records, lambda record: record.entity):  # thousands may be about one job
+            alike = list(run)
+            self.changes.extend([(alike[-1].sequence, entity)])
+            # Jobs' events are in the store, thousands a second; those of hosts and users are few.
+            level = log.DEBUG if entity.startswith("job/") else log.INFO
+            for record in alike if log.writes(level) else ():
+                log.write(level, "event.committed", type=record.type, entity=entity, message=record.message)
         for entity in entities | {entity.partition("/")[0] for entity in entities} | ({""} if entities else set()):
             for bell in self._watchers.get(entity, ()):
                 bell.set()

@@ -11,6 +11,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import field
+from itertools import groupby
 
 from holdfast._base.dataclass import dataclass
 from holdfast.errors import StorageFull
@@ -26,6 +27,8 @@ SHOWN, LARGEST = 200, 10
 """Users and projects in an answer, and jobs."""
 JOBS_AT_ONCE = 2_048
 """That are looked at in a fraction of a millisecond."""
+_GONE = frozenset({"JobDeleted", "JobPurged"})
+"""Events of jobs that count no more."""
 NAMED = 3
 """Jobs that a refusal names, the largest first."""
 
@@ -67,14 +70,14 @@ class StoredBytes:
 
     def on_published(self, records: Sequence[Record]) -> None:
         """Count the events of a commit."""
-        for record in records:
-            kind, _, job_id = record.entity.partition("/")
+        for (entity, gone), run in groupby(records, lambda record: (record.entity, record.type in _GONE)):
+            kind, _, job_id = entity.partition("/")
             if kind != "job":
                 continue
-            if record.type in ("JobDeleted", "JobPurged"):
+            if gone:
                 self._drop(job_id)
             else:
-                self.add(job_id, events=len(record.payload) + len(record.message) + ROW_BYTES)
+                self.add(job_id, sum(len(record.payload) + len(record.message) + ROW_BYTES for record in run))
 
     def on_committed(self, batch: Sequence[Decision]) -> None:
         """Count the evidence of a commit."""
