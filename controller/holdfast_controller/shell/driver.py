@@ -34,16 +34,12 @@ from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.ended_jobs import named_in, read_beside
 from holdfast_controller.shell.store.recent_changes import RecentChanges
 from holdfast_controller.shell.store.records import Record
-from holdfast_controller.shell.store.snapshots import Stored, changed_entities
+from holdfast_controller.shell.store.snapshots import SnapshotPace, Stored, changed_entities
 from holdfast_controller.shell.store.store import Store
 from holdfast_controller.shell.store.stored_bytes import StoredBytes
 
 MAX_PENDING = 10_000
 """Decisions that may wait for the disk; past that, calls are refused."""
-SNAPSHOT_EVERY, SNAPSHOT_ENTITIES = 2_000, 250
-"""Events, or entities that they changed, after which a snapshot is due: 250 jobs hold the event loop for some 10 ms."""
-SNAPSHOT_BYTES = 1_000
-"""Of a snapshot for each event until the next one: a job is written whole, with the ends of all its ranks so far."""
 MAX_UNCONFIRMED = 50_000
 """Answers to hosts that may wait for a confirmation; past that none is given, as by a controller that is away."""
 CONFIRMS_A_BEAT, CONFIRM_WITHIN_S = 10, 0.5
@@ -103,7 +99,7 @@ class Driver:
         # What the log's tail changed is not in the snapshots either.
         self._dirty = {f"job/{job.id}" for job in cluster.jobs.heads() if job.cursor > store.snapshot_sequence}
         self._lets_go = True  # whether there may be ended jobs in memory that the snapshots contain
-        self._snapshot_at = store.snapshot_sequence + SNAPSHOT_EVERY
+        self._pace = SnapshotPace(store.snapshot_sequence)
         self._loop = asyncio.get_running_loop()
         self.changes = RecentChanges(store.sequence)  # the newest part of the log, by what it is about
         self.quickest_s = math.inf  # of the commits since this was last set to infinity: the time of the quickest
@@ -283,7 +279,7 @@ class Driver:
             batch = [decision for decision, _ in taken]
             records = [record for _, made in taken for record in made]
             self._dirty.update(record.entity for record in records)
-            snapshot = self._due_snapshot()
+            snapshot = self._due_snapshot(len(records))
             kept = [a for decision in batch for a in decision.actions if isinstance(a, act.Kept)]
             bookings = [decision.bookings for decision in batch if decision.bookings.some]
             if batch or confirming:
@@ -311,7 +307,7 @@ class Driver:
 
     def snapshot_soon(self) -> None:
         """Write a snapshot at the next opportunity, not only after so many events."""
-        self._snapshot_at = 0
+        self._pace.soon()
         self._wake.set()
 
     def _publish(self, records: list[Record]) -> None:
@@ -379,18 +375,17 @@ class Driver:
         else:  # what would have been due was put off
             self._arm()
 
-    def _due_snapshot(self) -> tuple[int, Stored, Stored] | None:
-        """Every entity that has changed since the last snapshot, once enough has happened.
+    def _due_snapshot(self, committing: int) -> tuple[int, Stored, Stored] | None:
+        """Every entity that has changed since the last snapshot, once it is time for one.
 
-        Asked for just after all that is pending was taken into a batch: the state is then exactly what the log
-        holds when that batch is committed, however busy the controller is.
+        Asked for just after all that is pending was taken into a batch, of so many events: the state is then exactly
+        what the log holds when that batch is committed, however busy the controller is.
         """
         sequence = self.cluster.sequence
-        if sequence < self._snapshot_at and len(self._dirty) < SNAPSHOT_ENTITIES:
+        if not self._pace.is_due(sequence, len(self._dirty), committing):
             return None
         changed = changed_entities(self.cluster, self._dirty)
-        written = sum(len(payload) for _, payload in changed[0])
-        self._snapshot_at = sequence + max(SNAPSHOT_EVERY, written // SNAPSHOT_BYTES)
+        self._pace.taken(sequence, sum(len(payload) for _, payload in changed[0]))
         self._dirty = set()
         return sequence, *changed
 

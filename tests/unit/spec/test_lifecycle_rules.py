@@ -162,10 +162,7 @@ def test_a_strategy_is_guessed(written: str) -> None:
         ({"maxJobRetries": -1}, "maxJobRetries: must be at least 0, not -1"),
         ({"maxJobRetries": 1001}, "maxJobRetries: must be at most 1,000, not 1001"),
         ({"noProgressLimit": -1}, "noProgressLimit: must be at least 0, not -1"),
-        (
-            {"warm": {"preload": ["a b"]}},
-            'warm.preload[0]: must be a module\'s name, such as "models.vit", not "a b"',
-        ),
+        ({"warm": {"preload": ["a b"]}}, "warm.preload[0]: must be a module's name, such as"),
         ({"warm": {"never": ["torch", "scikit-learn"]}}, "warm.never[1]: must be a module's name, such as"),
         ({"permanentExitCodes": [0]}, "permanentExitCodes[0]: must be at least 1, not 0"),
         ({"transientExitCodes": [1, 256]}, "transientExitCodes[1]: must be at most 255, not 256"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Serving:
-    """What is served from the start on, and the listeners that follow."""
+    """The servers of one controller that leads; listeners for HTTP follow once their modules are loaded."""
 
     grpc: grpc.aio.Server
     enrolling: Enrolling

@@ -1,4 +1,4 @@
-"""The content of a snapshot: every entity that has changed since the last one."""
+"""The content of a snapshot, every entity that has changed since the last one, and when it is time for the next."""
 
 from __future__ import annotations
 
@@ -11,6 +11,34 @@ from holdfast_controller.shell.store import codec
 
 Stored = list[tuple[str, str]]
 """Names and contents."""
+
+EVERY, ENTITIES = 2_000, 250
+"""Events, or entities that they changed, after which a snapshot is due: 250 jobs hold the event loop for some 10 ms."""
+BYTES_AN_EVENT = 1_000
+"""Of a snapshot for each event until the next one: a job is written whole, with the ends of all its ranks so far."""
+BURST, LATEST = 100, 4
+"""A commit of so many events is one of a burst, as a large gang's relaunch is, whose next commits a snapshot would hold
+up: it comes after the burst, or after so many times the events."""
+
+
+class SnapshotPace:
+    """Tells when a snapshot is due. ``newest`` is the sequence of the log that the last one is of."""
+
+    def __init__(self, newest: int) -> None:
+        self._newest, self._every = newest, EVERY
+
+    def is_due(self, sequence: int, entities: int, committing: int) -> bool:
+        """Whether it is time for one at ``sequence``, which so many events lead to that are being committed."""
+        wait = self._every * (LATEST if committing >= BURST else 1)
+        return entities >= ENTITIES or sequence - self._newest >= wait
+
+    def taken(self, sequence: int, written: int) -> None:
+        """Count from a snapshot of so many bytes."""
+        self._newest, self._every = sequence, max(EVERY, written // BYTES_AN_EVENT)
+
+    def soon(self) -> None:
+        """Have the next one at the next commit."""
+        self._every = 0
 
 
 def changed_entities(cluster: Cluster, dirty: Collection[str]) -> tuple[Stored, Stored]:

@@ -13,7 +13,7 @@ from tests.support.stubs import job_stub
 from holdfast.v1 import job_pb2
 from holdfast_controller.core.model import jobs as jobs_module
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.shell import driver as driver_module
+from holdfast_controller.shell.store import snapshots
 from holdfast_controller.shell.store.store import Store
 
 
@@ -21,7 +21,7 @@ from holdfast_controller.shell.store.store import Store
 def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every commit writes a snapshot, no ended job stays in memory; the ids that were read from the store."""
     monkeypatch.setattr(jobs_module, "KEPT_WHOLE", 0)
-    monkeypatch.setattr(driver_module, "SNAPSHOT_ENTITIES", 1)
+    monkeypatch.setattr(snapshots, "ENTITIES", 1)
     read, found = Store.jobs, list[str]()
 
     def noted(store: Store, names: Sequence[str]) -> list[Job]:
