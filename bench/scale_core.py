@@ -41,6 +41,7 @@ from holdfast_controller.shell.convert.gang_from_spec import gang_of
 from holdfast_controller.shell.driver import Driver
 from holdfast_controller.shell.services import agent_service
 from holdfast_controller.shell.store.databases.engine import Engine
+from holdfast_controller.shell.store.snapshots import AFTER_BURST_S
 from holdfast_controller.shell.store.store import Store
 
 GIB = 1 << 30
@@ -203,6 +204,9 @@ async def relaunch(ranks: int, runs: int, database: Path) -> tuple[list[float], 
         await submit(on, "train", core_gang(gang(workers)))
         await on.until("train", JobState.RUNNING, 1)
         for generation in range(2, 2 + runs):
+            # The snapshot of the one before is written once its burst is over; no second relaunch comes so soon.
+            await asyncio.sleep(2 * AFTER_BURST_S)
+            await asyncio.wrap_future(on.driver.store.call(lambda: None))
             on.write_ahead()
             on.sent_bytes = 0
             began, began_cpu = time.monotonic(), time.process_time()

@@ -34,7 +34,7 @@ from holdfast_controller.shell.store import codec
 from holdfast_controller.shell.store.ended_jobs import named_in, read_beside
 from holdfast_controller.shell.store.recent_changes import RecentChanges
 from holdfast_controller.shell.store.records import Record
-from holdfast_controller.shell.store.snapshots import SnapshotPace, Stored, changed_entities
+from holdfast_controller.shell.store.snapshots import AFTER_BURST_S, SnapshotPace, Stored, changed_entities
 from holdfast_controller.shell.store.store import Store
 from holdfast_controller.shell.store.stored_bytes import StoredBytes
 
@@ -383,6 +383,8 @@ class Driver:
         """
         sequence = self.cluster.sequence
         if not self._pace.is_due(sequence, len(self._dirty), committing):
+            if self._pace.is_due(sequence, len(self._dirty), 0):
+                self._loop.call_later(AFTER_BURST_S, self._wake.set)
             return None
         changed = changed_entities(self.cluster, self._dirty)
         self._pace.taken(sequence, sum(len(payload) for _, payload in changed[0]))

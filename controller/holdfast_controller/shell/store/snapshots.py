@@ -19,6 +19,8 @@ BYTES_AN_EVENT = 1_000
 BURST, LATEST = 100, 4
 """A commit of so many events is one of a burst, as a large gang's relaunch is, whose next commits a snapshot would hold
 up: it comes after the burst, or after so many times the events."""
+AFTER_BURST_S = 0.2
+"""Without a commit of another kind."""
 
 
 class SnapshotPace:

@@ -11,6 +11,7 @@ from tests.integration.controller.daemon.driven import GANG, hello, running, sub
 
 from holdfast_controller.core.model.schedules import JobPlan
 from holdfast_controller.core.step import commands as st
+from holdfast_controller.shell import driver as driver_module
 from holdfast_controller.shell.store import snapshots
 
 
@@ -114,7 +115,17 @@ async def test_a_snapshot_comes_after_a_burst_and_not_between_its_commits(
             )  # a snapshot is written right after its commit
             return world.store.snapshot_sequence
 
+        monkeypatch.setattr(driver_module, "AFTER_BURST_S", 1000.0)
         assert [await cordons(60), await cordons(60)] == [0, 0], "each a commit of a burst"
         after = await cordons(1)
         assert after > 120
-        assert await cordons(300) > after, "a burst that is too long is no reason to wait"
+        longer = await cordons(300)
+        assert longer > after, "a burst that is too long is no reason to wait"
+
+        monkeypatch.setattr(driver_module, "AFTER_BURST_S", 0.01)
+        await cordons(60)
+        for _ in range(3000):
+            if world.store.snapshot_sequence > longer:
+                break
+            await asyncio.sleep(0.01)
+        assert world.store.snapshot_sequence == world.driver.cluster.sequence
