@@ -9,7 +9,7 @@ from holdfast._base.health import Health
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.messages.host import gpu_problems
 from holdfast_controller.core.messages.maintenance import span
-from holdfast_controller.core.model.subscription import ClusterNotice
+from holdfast_controller.core.model.accounts.subscription import ClusterNotice
 
 CLUSTER_TELLING: tuple[type[ev.Event], ...] = (
     ev.HostLost,

@@ -17,11 +17,11 @@ from holdfast._base.job_file.rank_variables import WORLD_POOLS
 from holdfast._session.assignment import Task as Task
 from holdfast._session.assignment import WarmStart
 from holdfast.hang.thresholds import HangSettings
+from holdfast_controller.core.model.accounts.subscription import Subscription
 from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.dependencies import Dependency
 from holdfast_controller.core.model.hosts.locality import Locality
 from holdfast_controller.core.model.hosts.machine_types import MachineType
-from holdfast_controller.core.model.subscription import Subscription
 from holdfast_controller.core.model.underuse import UnderusePolicy
 from holdfast_controller.core.model.warning import WarningSignal
 

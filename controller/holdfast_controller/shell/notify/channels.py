@@ -13,8 +13,8 @@ from holdfast.errors import ConfigError, InvalidSpec, Violation
 from holdfast.spec import JobSpec
 from holdfast.spec.rules.notifications import parts, redacted
 from holdfast.v1 import spec_pb2
+from holdfast_controller.core.model.accounts.subscription import ClusterNotice, Subscription
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.subscription import ClusterNotice, Subscription
 from holdfast_controller.shell.base.config import ChannelConfig, ControllerConfig
 from holdfast_controller.shell.notify.allowed_hosts import SETTING, AllowedHosts, wanted
 

@@ -11,8 +11,8 @@ from holdfast._base.job_file.choices import NotificationEvent
 from holdfast._base.printable import json_text, one_line
 from holdfast_controller.core.digest import Batch
 from holdfast_controller.core.messages.cluster import News
+from holdfast_controller.core.model.accounts.subscription import ClusterNotice
 from holdfast_controller.core.model.job import Job
-from holdfast_controller.core.model.subscription import ClusterNotice
 from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.core.views.job_summary import Summary
 from holdfast_controller.shell.store.records import Record

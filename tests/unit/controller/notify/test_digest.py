@@ -15,10 +15,10 @@ from holdfast_controller.core.digest import SETTLE_S, SPACING_S, Batch, Digest
 from holdfast_controller.core.fold.job import fold
 from holdfast_controller.core.messages.cluster import CLUSTER_TELLING, news_of
 from holdfast_controller.core.messages.job import message_of
+from holdfast_controller.core.model.accounts.subscription import ClusterNotice
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import Gpu, GpuFault, Inventory
-from holdfast_controller.core.model.subscription import ClusterNotice
 from holdfast_controller.core.outbox import OutboxEntry
 from holdfast_controller.core.views.certificate_ends import warnings_due
 

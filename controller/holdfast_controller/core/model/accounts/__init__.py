@@ -1,4 +1,4 @@
-"""Users and their sessions, quotas, rates and shares: values and their folds.
+"""Users and their sessions, quotas, rates, shares and receivers of notifications: values and their folds.
 
 What a call needs is decided in ``core.access``.
 """
