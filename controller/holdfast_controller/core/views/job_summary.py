@@ -58,6 +58,8 @@ class Summary:
     command: str = ""
     happened: str = ""
     done: str = ""
+    waits: str = ""
+    """Why it isn't running at present, as ``wait_reason`` has it."""
     interruptions: int = 0
 
     @property
@@ -72,23 +74,24 @@ class Summary:
 
 def summary_of(cluster: Cluster, job: Job, queue_view: QueueView, now: Now) -> Summary:
     """The job in words as of now."""
-    found = _condition(cluster, job, queue_view, now)
+    waits = pending(cluster, job, queue_view)
+    found = _condition(cluster, job, waits, queue_view, now)
     if found.command:
         found = replace(found, advice=f"{found.advice}: {found.command}")
     happened, done = what_happened(job, now), what_was_done(job, now)
-    silent = silent_hosts(cluster, job) if job.launch.primary_done_at is None else []
+    silent = silent_hosts(cluster, job) if waits is not None and job.launch.primary_done_at is None else []
     if silent and job.state is JobState.RUNNING and job.started and job.vacating is None:
         seen = cluster.presence_of(silent[0]).last_seen_wall
         hosts = silent[0] if len(silent) == 1 else f"{silent[0]} and {len(silent) - 1} more of its hosts"
         happened = f"It ran until {hosts} fell silent" + (f" at {moment(seen, now)}" if seen else "")
         done = "Nothing yet: its ranks may still run there, and none is started beside them"
-    return replace(found, happened=happened, done=done, interruptions=len(job.recoveries))
+    said = str(waits or "")
+    return replace(found, happened=happened, done=done, waits=said, interruptions=len(job.recoveries))
 
 
-def _condition(cluster: Cluster, job: Job, queue_view: QueueView, now: Now) -> Summary:
+def _condition(cluster: Cluster, job: Job, waits: Pending | None, queue_view: QueueView, now: Now) -> Summary:
     if job.terminal:
         return _ended(job)
-    waits = pending(cluster, job, queue_view)
     found = _waiting(job, waits, queue_view, now) if waits is not None else _running(cluster, job, now)
     if found.condition in (Condition.WORKS, Condition.RECOVERS) and (again := _repeats(job)) is not None:
         return replace(again, health=f"{found.health}; {again.health}")

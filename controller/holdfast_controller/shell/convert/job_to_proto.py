@@ -24,7 +24,7 @@ from holdfast_controller.core.model.job import Job, WorkerState
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.recovery import related_in_words
 from holdfast_controller.core.scheduling.projections.dry_run import DryRun
-from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView, wait_reason
+from holdfast_controller.core.scheduling.wait_reasons.pending_reason import QueueView
 from holdfast_controller.core.views.exits_alike import Alike
 from holdfast_controller.core.views.expected_end import ExpectedEnd, expected_end
 from holdfast_controller.core.views.job_summary import Summary, summary_of
@@ -65,7 +65,7 @@ def job_to_proto(
     ``queue_view`` is for the reason it waits.
     """
     row = spec is None
-    training = training_of(cluster, job)
+    training, summary = training_of(cluster, job), summary_of(cluster, job, queue_view, now)
     message = job_pb2.CustomJob(
         id=job.id,
         display_name=job.display_name,
@@ -76,7 +76,7 @@ def job_to_proto(
         update_time=timestamp(job.updated_at),
         attempt=job.attempt,
         generation=job.generation,
-        wait_reason=wait_reason(cluster, job, queue_view.schedulable_hosts, queue_view),
+        wait_reason=summary.waits,
         waits_for=[each.job for each in job.unmet],
         recoveries=[recovery_to_proto(each) for each in job.recoveries] if recoveries and not row else [],
         owner=job.owner,
@@ -91,7 +91,7 @@ def job_to_proto(
         step_total=training.total,
         phase=training.phase,
         saved_step=training.saved_step,
-        summary=summary_to_proto(summary_of(cluster, job, queue_view, now)),
+        summary=summary_to_proto(summary),
         spare_hosts=[spare.host for spare in job.spares],
     )
     if (array := cluster.arrays.of(job)) is not None and job.gang.array is not None:
