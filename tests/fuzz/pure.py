@@ -123,7 +123,7 @@ def _pem(der: bytes, label: bytes) -> bytes:
 def _of_users() -> Iterator[Target]:
     def a_filter(data: bytes) -> None:
         _WORLD_JOB.update(found=_WORLD_JOB.get("found") or _a_job())
-        read_filter(text(data))[0]([_WORLD_JOB["found"]])
+        read_filter(text(data)).found([_WORLD_JOB["found"]])
 
     yield Target(
         "list filters",

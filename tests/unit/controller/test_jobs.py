@@ -106,7 +106,7 @@ def test_a_head_says_of_a_job_what_the_job_says() -> None:
 )
 def test_a_filter_takes_the_head_where_it_takes_the_job(text: str) -> None:
     whole = of_the_examples()
-    filtered, _ = read_filter(text)
+    filtered = read_filter(text).found
     assert len(filtered([whole])) == len(filtered([head_of(whole)]))
 
 

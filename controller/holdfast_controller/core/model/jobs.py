@@ -5,7 +5,8 @@ and stays in memory until it is let go again. That is done between two steps onl
 as it is, so a step always has one object of each job, the one that its events change.
 
 ``whole`` holds every job that has not ended, ``heads`` gives something of every job and reads nothing. All are counted
-by state as their events are folded: to look at ten thousand takes a thousand times as long as to count one again.
+by state as their events are folded: to look at ten thousand takes a thousand times as long as to count one again. Lists
+of them go by ``blocks``, most of which they skip.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from holdfast.errors import StoreError
 from holdfast_controller.core.model.arrays import Element
 from holdfast_controller.core.model.clock import Wall
 from holdfast_controller.core.model.job import Job
+from holdfast_controller.core.model.job_blocks import BETWEEN_WORDS, JobBlock, JobBlocks
 from holdfast_controller.core.model.job_state import JobState
 from holdfast_controller.core.model.run_times import run_time_of
 
@@ -31,9 +33,6 @@ KEPT_WHOLE = 200
 
 LET_GO_AT_ONCE = 200
 """A head is made in some microseconds."""
-
-BETWEEN_WORDS = "\0"
-"""Stands in no text that is looked for."""
 
 ReadJobs = Callable[[Sequence[str]], list[Job]]
 """Reads jobs whole, by id; one that is missing is left out."""
@@ -158,9 +157,11 @@ class Jobs(MutableMapping[str, Job]):
         """As which those in ``whole`` are counted."""
         self.conspicuous: dict[str, None] = {}
         """Jobs in ``whole`` that have hung, or leave GPUs unused, and others that did: few of many."""
+        self.blocks = JobBlocks()
         for job in self._known.values():
+            self.blocks.add(job.id, job.number)
             if isinstance(job, JobHead):
-                self._count(job, 1)
+                self._count_head(job, 1)
             else:
                 self.note(job)
 
@@ -178,15 +179,21 @@ class Jobs(MutableMapping[str, Job]):
         return self.whole[name]
 
     def __setitem__(self, name: str, job: Job) -> None:
-        self._count(self._known.get(name), -1)
-        self._known[name] = self.whole[name] = job
+        if name not in self._known:
+            self.blocks.add(name, job.number)
+        self._put(name, job)
         self.note(job)
+
+    def _put(self, name: str, job: Job) -> None:
+        self._count_head(self._known.get(name), -1)
+        self._known[name] = self.whole[name] = job
 
     def __delitem__(self, name: str) -> None:
         job = self._known.pop(name)
-        self._count(job, -1)
+        self._count_head(job, -1)
         if (counted := self._counted.pop(name, None)) is not None:
-            self.by_state[job.project, counted] -= 1
+            self._count(job, counted, -1)
+        self.blocks.remove(name, job.number)
         self.whole.pop(name, None)
         self._ended.pop(name, None)
         self.conspicuous.pop(name, None)
@@ -203,10 +210,14 @@ class Jobs(MutableMapping[str, Job]):
     def __repr__(self) -> str:
         return f"Jobs({self._known!r})"
 
-    def _count(self, known: Known | None, change: int) -> None:
+    def _count_head(self, known: Known | None, change: int) -> None:
         """Count a head that comes, or goes."""
         if isinstance(known, JobHead) and not known.deleted:
-            self.by_state[known.project, known.state] += change
+            self._count(known, known.state, change)
+
+    def _count(self, job: Known, state: JobState, change: int) -> None:
+        self.by_state[job.project, state] += change
+        self.blocks.of(job.number).by_state[state] += change
 
     def heads(self) -> Iterable[Known]:
         """Every job, whole or its head, in the order of creation."""
@@ -216,15 +227,31 @@ class Jobs(MutableMapping[str, Job]):
         """The job, whole or its head; None where there is none."""
         return self._known.get(name)
 
+    def heads_in(self, block: JobBlock, *, ended: bool = True) -> list[Known]:
+        """The jobs of a block, in the order of creation; with no ``ended`` ones, or few."""
+        known: Mapping[str, Known] = self._known if ended else self.whole
+        return [known[name] for name in block.names if name in known]
+
+    def words_in(self, block: JobBlock) -> str:
+        """Every word of ``words_of`` any job of a block, with ``BETWEEN_WORDS`` on both sides, and perhaps others."""
+        if unread := block.unread:
+            block.read([words_of(self._known[name]) for name in unread if name in self._known])
+        return block.text
+
     def note(self, job: Job) -> None:
-        """Count a whole job as it is now: after each of its events, the last one excepted."""
+        """Take in a whole job as it is now: after each of its events, the last one excepted."""
+        if not (words := job.worded) or words[0][0] is not job.places:
+            self.blocks.of(job.number).changed(job.id)
+        self._tally(job)
+
+    def _tally(self, job: Job) -> None:
         before, state = self._counted.get(job.id), None if job.deleted else job.state
         if before is not state:
             if before is not None:
-                self.by_state[job.project, before] -= 1
+                self._count(job, before, -1)
                 del self._counted[job.id]
             if state is not None:
-                self.by_state[job.project, state] += 1
+                self._count(job, state, 1)
                 self._counted[job.id] = state
         if job.terminal:
             self._ended[job.id] = None
@@ -252,7 +279,8 @@ class Jobs(MutableMapping[str, Job]):
         for job in jobs:
             head = self._known.get(job.id)
             if isinstance(head, JobHead) and head.cursor == job.cursor:
-                self[job.id] = job
+                self._put(job.id, job)
+                self._tally(job)  # its words are those of its head
 
     def let_go(self, upto: int, needed: Container[str] = (), keep: int | None = None) -> bool:
         """Keep but heads of ended jobs whose newest event the snapshots contain, as of ``upto`` of the log.

@@ -8,7 +8,9 @@ from holdfast_controller.core.model.cluster import Cluster
 from holdfast_controller.core.model.hosts.host import job_of, place_key
 from holdfast_controller.core.model.hosts.own_spares import is_own_spare
 from holdfast_controller.core.model.job import Job, Leaving
+from holdfast_controller.core.model.job_blocks import BETWEEN_WORDS
 from holdfast_controller.core.model.job_state import JobState
+from holdfast_controller.core.model.jobs import Jobs, words_of
 from holdfast_controller.core.model.phase import PHASES, Queued
 
 
@@ -33,10 +35,25 @@ def check_sanity(cluster: Cluster) -> None:
     _check_spares(cluster)
     counted = Counter((job.project, job.state) for job in cluster.jobs.heads() if not job.deleted)
     assert +cluster.jobs.by_state == counted, f"jobs are {counted}, and were counted as {cluster.jobs.by_state}"
+    _check_blocks(cluster.jobs)
     hang_or_idle = {job.id for job in cluster.jobs.whole.values() if job.hangs or job.underuse is not None}
     assert hang_or_idle <= cluster.jobs.conspicuous.keys() <= cluster.jobs.whole.keys()
     draining = {host.name for host in cluster.hosts.values() if host.draining}
     assert draining == cluster.draining, "the set of draining hosts is not theirs"
+
+
+def _check_blocks(jobs: Jobs) -> None:
+    blocks = jobs.blocks.oldest_first()
+    assert [name for block in blocks for name in block.names] == list(jobs), (
+        "blocks have other jobs, or another order"
+    )
+    for block in blocks:
+        known, text = jobs.heads_in(block), jobs.words_in(block)
+        counted = Counter(job.state for job in known if not job.deleted)
+        assert +block.by_state == counted, f"jobs of a block are {counted}, and were counted as {block.by_state}"
+        for job in known:
+            lacks = [word for word in words_of(job).split(BETWEEN_WORDS) if f"\0{word}\0" not in text]
+            assert not lacks, f"a search for {lacks} would not find {job.id}"
 
 
 def _check_element(cluster: Cluster, job: Job) -> None:

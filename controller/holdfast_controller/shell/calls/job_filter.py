@@ -11,11 +11,13 @@ import datetime
 import operator
 import re
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from holdfast.errors import InvalidInput, Violation
 from holdfast.v1 import job_pb2
+from holdfast_controller.core.model.job_blocks import BETWEEN_WORDS
 from holdfast_controller.core.model.job_state import TERMINAL
-from holdfast_controller.core.model.jobs import BETWEEN_WORDS, Known, words_of
+from holdfast_controller.core.model.jobs import Known, words_of
 
 Predicate = Callable[[Known], bool]
 Sieve = Callable[[Sequence[Known]], Sequence[Known]]
@@ -48,18 +50,31 @@ _ORDER: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-def read_filter(text: str) -> tuple[Sieve, frozenset[str]]:
-    """Finds the jobs that ``text`` describes, all of which are in one of these states: of no other one is looked at.
+class Filter(NamedTuple):
+    """A filter that was read: how jobs are found, and what is true of all of them, so of no others is looked at."""
 
-    An empty text matches every job. Raises ``InvalidInput``.
-    """
+    found: Sieve
+    states: frozenset[str] = _STATES
+    """Each is in one of these."""
+    words: tuple[str, ...] = ()
+    """All of these texts stand in the words of each, with ``BETWEEN_WORDS`` around them."""
+
+
+class _Shortcut(NamedTuple):
+    """Finds those of many jobs that a term is true of sooner than by a call for each; ``words`` as in ``Filter``."""
+
+    found: Sieve
+    words: str = ""
+
+
+def read_filter(text: str) -> Filter:
+    """Finds the jobs that ``text`` describes. An empty one matches every job. Raises ``InvalidInput``."""
     if len(text) > MAX_CHARS:
         raise _wrong(f"has {len(text):,} characters; at most {MAX_CHARS:,} are allowed")
     text = text.strip()
     if not text:
-        return lambda jobs: jobs, _STATES
-    reader = _Reader(text)
-    return reader.whole(), reader.states
+        return Filter(lambda jobs: jobs)
+    return _Reader(text).whole()
 
 
 class _Reader:
@@ -69,15 +84,14 @@ class _Reader:
         self._terms = 0
         self._term_states = _STATES
         """The term that was read last is true of no job in another state."""
-        self._term_sieve: Sieve | None = None
-        """Finds those of many jobs that the term is true of sooner than by a call for each."""
-        self._sieves: list[Sieve] = []
+        self._term_shortcut: _Shortcut | None = None
+        """Of that term."""
+        self._states = _STATES
+        self._shortcuts: list[_Shortcut] = []
         """Of the whole: no job matches that one of them leaves out."""
-        self.states = _STATES
-        """The same of the whole."""
 
-    def whole(self) -> Sieve:
-        matches, sieves = self._conjunction(0), self._sieves
+    def whole(self) -> Filter:
+        matches, sieves = self._conjunction(0), [each.found for each in self._shortcuts]
         if self._at < len(self._text):
             raise _wrong(f"{self._rest()!r} follows what is complete")
 
@@ -86,16 +100,16 @@ class _Reader:
                 jobs = sieve(jobs)
             return [job for job in jobs if matches(job)]
 
-        return found
+        return Filter(found, self._states, tuple(each.words for each in self._shortcuts if each.words))
 
     def _conjunction(self, depth: int) -> Predicate:
         """Terms joined by AND, each of which is one or several joined by OR."""
         every: list[list[Predicate]] = [[]]
         states: list[frozenset[str]] = [frozenset()]
-        sieves: list[list[Sieve | None]] = [[]]
+        shortcuts: list[list[_Shortcut | None]] = [[]]
         while True:
             every[-1].append(self._term(depth))
-            sieves[-1].append(self._term_sieve)
+            shortcuts[-1].append(self._term_shortcut)
             states[-1] |= self._term_states
             end = self._at
             self._skip()
@@ -107,9 +121,9 @@ class _Reader:
             if joint[1] == "AND":
                 every.append([])
                 states.append(frozenset())
-                sieves.append([])
-        self.states = _STATES.intersection(*states)
-        self._sieves = [some[0] for some in sieves if len(some) == 1 and some[0] is not None]
+                shortcuts.append([])
+        self._states = _STATES.intersection(*states)
+        self._shortcuts = [some[0] for some in shortcuts if len(some) == 1 and some[0] is not None]
         return _all([_any(some) for some in every])
 
     def _term(self, depth: int) -> Predicate:
@@ -118,7 +132,7 @@ class _Reader:
             negated, self._at = not negated, found.end()
         term = self._group(depth + 1) if self._text.startswith("(", self._at) else self._comparison(depth)
         if negated:
-            self._term_states, self._term_sieve = _STATES, None
+            self._term_states, self._term_shortcut = _STATES, None
         return (lambda job: not term(job)) if negated else term
 
     def _group(self, depth: int) -> Predicate:
@@ -130,7 +144,7 @@ class _Reader:
         if not self._text.startswith(")", self._at):
             raise _wrong("lacks a closing parenthesis")
         self._at += 1
-        self._term_states, self._term_sieve = self.states, None
+        self._term_states, self._term_shortcut = self._states, None
         return found
 
     def _comparison(self, depth: int) -> Predicate:
@@ -149,7 +163,7 @@ class _Reader:
         self._skip()
         value = self._value(depth)
         self._term_states = _true_in(key, value) if sign[0] == "=" else _STATES
-        self._term_sieve = _sieve(key, value) if sign[0] == "=" else None
+        self._term_shortcut = _shortcut(key, value) if sign[0] == "=" else None
         return _compared(key, sign[0], value)
 
     def _value(self, depth: int) -> str:
@@ -207,16 +221,20 @@ def _true_in(key: str, value: str) -> frozenset[str]:
     return _STATES
 
 
-def _sieve(key: str, value: str) -> Sieve | None:
-    """Finds the jobs of which ``key=value`` is true, where that is asked of many jobs often."""
+def _shortcut(key: str, value: str) -> _Shortcut | None:
+    """For ``key=value``, where that is asked of many jobs often."""
+    words = "" if BETWEEN_WORDS in value else f"{BETWEEN_WORDS}{value.casefold()}{BETWEEN_WORDS}"
+    if key.startswith(("label.", "labels.")):
+        label = _label(key)
+        return _Shortcut(lambda jobs: [job for job in jobs if job.labels.get(label) == value], words)
     match key:
         case "state":
             states = _states(value)
-            return lambda jobs: [job for job in jobs if job.state._name_ in states]
+            return _Shortcut(lambda jobs: [job for job in jobs if job.state._name_ in states])
         case "owner":
-            return lambda jobs: [job for job in jobs if job.owner == value]
+            return _Shortcut(lambda jobs: [job for job in jobs if job.owner == value], words)
         case "project":
-            return lambda jobs: [job for job in jobs if job.project == value]
+            return _Shortcut(lambda jobs: [job for job in jobs if job.project == value], words)
         case _:
             return None
 
@@ -227,7 +245,7 @@ def _states(value: str) -> set[str]:
 
 def _compared(key: str, sign: str, value: str) -> Predicate:
     if key.startswith(("label.", "labels.")):
-        return _of_label(key.partition(".")[2], sign, value)
+        return _of_label(_label(key), sign, value)
     match key:
         case "state":
             states = _states(value)
@@ -267,9 +285,14 @@ def _within(quoted: re.Match[str]) -> str:
     return re.sub(r"\\(.)", r"\1", quoted[1] if quoted[1] is not None else quoted[2], flags=re.DOTALL)
 
 
+def _label(key: str) -> str:
+    """The label that a key such as ``labels.team`` or ``label."team"`` is of."""
+    name = key.partition(".")[2]
+    quoted = _QUOTED.fullmatch(name)
+    return _within(quoted) if quoted else name
+
+
 def _of_label(key: str, sign: str, value: str) -> Predicate:
-    if quoted := _QUOTED.fullmatch(key):
-        key = _within(quoted)
     if sign == ":" and value == "*":
         return lambda job: key in job.labels
     return _equal(lambda job: job.labels.get(key) == value, f"labels.{key}", sign)
@@ -307,9 +330,14 @@ def _like(pattern: str, named: Callable[[Known], str]) -> Predicate:
     return matches
 
 
-def searched(text: str) -> Callable[[Sequence[Known]], Sequence[Known]]:
+def folded(text: str) -> str:
+    """The text that stands in the words of every job that a search for ``text`` finds."""
+    return text.strip().casefold()
+
+
+def searched(text: str) -> Sieve:
     """Finds among jobs those with ``text``, in any case, in what a list shows of them."""
-    wanted = text.strip().casefold()
+    wanted = folded(text)
     if not wanted:
         return lambda jobs: jobs
     if BETWEEN_WORDS in wanted:
