@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { exitRows, foldedList, exitText, gang, lastWord, machines, phasesInWords, ran, rankRows, recoverySummary, steps, tally } from "../src/core/gang.ts";
+import { exitRows, foldedList, exitText, gang, lastWord, lean, machines, phasesInWords, ran, rankRows, recoverySummary, steps, tally } from "../src/core/gang.ts";
 import { apart, barPath, saveMarks, strip, ticks, uprightPath } from "../src/core/strip.ts";
 import type { Job } from "../src/core/types/job.ts";
 import { alike, at, exit, hang, job, recovery, T0, workers } from "./job.ts";
@@ -53,6 +53,16 @@ test("the last word is what matters now", () => {
   assert.equal(lastWord(job()), "");
   const summary = { condition: "WAITS", headline: "waits for 8 GPUs", health: "", happened: "", done: "", advice: "", command: "" };
   assert.equal(lastWord(job({ waitReason: "needs 8 GPUs", summary })), "waits for 8 GPUs");
+});
+
+test("a row of a list keeps what the list shows, and not what takes most of it", () => {
+  const summary = { condition: "NEEDS_YOU", headline: "It hangs", health: "h".repeat(99), happened: "a", done: "b", advice: "c", command: "d" };
+  const whole = job({ waitReason: "w".repeat(99), health: "slow", labels: { team: "vision" }, summary });
+  const kept = lean(whole);
+  assert.deepEqual([lastWord(kept), kept.summary?.condition, kept.health, kept.id], [lastWord(whole), "NEEDS_YOU", "slow", whole.id]);
+  assert.ok(JSON.stringify(kept).length < JSON.stringify(whole).length - 198);
+  const old = job({ waitReason: "needs 8 GPUs" });
+  assert.equal(lean(old), old, "of an older controller, whose rows have no headline");
 });
 
 test("steps and run time", () => {

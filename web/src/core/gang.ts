@@ -232,6 +232,16 @@ export const extent = (array: JobArray): string => `${array.count === 1 ? "1 job
 /** `4 running, 12 waiting, 4 done, 0 failed`. */
 export const counts = (array: JobArray): string => `${array.running} running, ${array.waiting} waiting, ${array.done} done, ${array.failed} failed`;
 
+const NO_LABELS = {};
+
+/** A row without the words that a list doesn't show: of thousands of rows, most of what they take. */
+export function lean(job: JobRow): JobRow {
+  const { condition, headline } = job.summary ?? {};
+  if (condition === undefined || !headline) return job;
+  const summary = { condition, headline, health: "", happened: "", done: "", advice: "", command: "" };
+  return { ...job, labels: NO_LABELS, waitReason: "", summary };
+}
+
 /** The array of an element as one row of a list; another job as it is. */
 export function folded(job: JobRow): JobRow {
   const { array } = job;

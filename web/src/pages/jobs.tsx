@@ -2,7 +2,7 @@ import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { failure, fails, get, withdraws } from "../core/api.ts";
 import type { ApiError } from "../core/api.ts";
-import { foldedList, lastWord, ran, steps } from "../core/gang.ts";
+import { foldedList, lastWord, lean, ran, steps } from "../core/gang.ts";
 import { onChange } from "../core/live.ts";
 import { pause } from "../core/pause.ts";
 import { jobPath } from "../core/route.ts";
@@ -46,6 +46,11 @@ export function listPath(query: URLSearchParams, token = "", size = PAGE): strin
   return `/v1/jobs?${asked}`;
 }
 
+async function getPage(path: string, asker?: AbortSignal): Promise<Page> {
+  const page = await get<Page>(path, asker);
+  return { ...page, jobs: page.jobs.map(lean) };
+}
+
 interface Held {
   /** What was asked for. */
   key: string;
@@ -83,7 +88,7 @@ function useList(query: URLSearchParams): Held & { more: () => void; again: () =
           let token = "";
           do {
             const left = Math.max(PAGE, Math.min(1000, size.current - jobs.length));
-            const page = await get<Page>(listPath(query, token, left), ended.signal);
+            const page = await getPage(listPath(query, token, left), ended.signal);
             jobs.push(...page.jobs);
             token = page.nextPageToken;
           } while (token && jobs.length < size.current);
@@ -108,7 +113,7 @@ function useList(query: URLSearchParams): Held & { more: () => void; again: () =
   const more = (): void => {
     if (!held.token || busy.current) return;
     busy.current = true;
-    get<Page>(listPath(query, held.token))
+    getPage(listPath(query, held.token))
       .then(
         (page) => setHeld((now) => now.key !== key ? now : { ...now, jobs: [...(now.jobs ?? []), ...page.jobs], token: page.nextPageToken }),
         (problem: unknown) => setHeld((now) => now.key !== key ? now : { ...now, error: failure(problem) }),
