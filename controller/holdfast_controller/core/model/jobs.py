@@ -181,6 +181,8 @@ class Jobs(MutableMapping[str, Job]):
     def __setitem__(self, name: str, job: Job) -> None:
         if name not in self._known:
             self.blocks.add(name, job.number)
+        else:
+            self.blocks.of(job.number).changed(name)
         self._put(name, job)
         self.note(job)
 
@@ -240,7 +242,8 @@ class Jobs(MutableMapping[str, Job]):
 
     def note(self, job: Job) -> None:
         """Take in a whole job as it is now: after each of its events, the last one excepted."""
-        if not (words := job.worded) or words[0][0] is not job.places:
+        # One whose words were not asked for yet is unread, or has ended and moves no more.
+        if (words := job.worded) and words[0][0] is not job.places:
             self.blocks.of(job.number).changed(job.id)
         self._tally(job)
 
