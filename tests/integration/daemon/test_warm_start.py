@@ -24,7 +24,7 @@ from holdfast.dev import processes
 pytestmark = pytest.mark.skipif(starts.OFF in os.environ, reason=f"{starts.OFF} is set")
 
 TOLD = """
-import gc, json, os, random, resource, signal, stat, sys, threading, time, warnings
+import atexit, gc, json, os, random, resource, signal, stat, sys, threading, time, warnings
 from pathlib import Path
 
 def stream(of):
@@ -71,6 +71,15 @@ if end == "read":
     print(repr(sys.stdin.read()))
 if end == "random":
     print(random.random())
+if end == "words":
+    sys.exit("words")
+if end == "late":
+    atexit.register(print, "at the end")
+    threading.Thread(target=lambda: (time.sleep(0.2), print("in a thread"))).start()
+    print("not flushed", end="")
+if end == "full":
+    sys.stdout = open("/dev/full", "w")
+    print("in vain")
 sys.exit(int(end[5:]) if end.startswith("exit=") else 0)
 """
 
@@ -186,6 +195,13 @@ def test_a_fork_ends_as_an_executed_program_ends(told: Path, end: str) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, with_core)
     assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("end", ["words", "late", "full", "exit=256", "exit=-1"])
+def test_a_fork_says_at_its_end_what_an_executed_program_says(told: Path, end: str) -> None:
+    cold, warm = both(told, end)
+    said = [(run.returncode, run.stdout.splitlines()[1:], run.stderr) for run in (cold, warm)]
+    assert said[0] == said[1]
 
 
 def test_a_traceback_of_a_fork_names_the_same_error(told: Path) -> None:

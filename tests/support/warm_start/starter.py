@@ -7,6 +7,7 @@ folder, arguments and environment (those in ``/proc`` too), streams and ``sys``.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -19,6 +20,7 @@ import runpy
 import socket
 import struct
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -242,10 +244,30 @@ def run(request: dict[str, Any]) -> None:
     """The program, from its first line; the interpreter ends with it."""
     sys.modules["__main__"] = ModuleType("__main__")
     sys.modules["__main__"].__annotations__ = {}
-    if request["module"]:
-        runpy._run_module_as_main(request["module"])  # type: ignore[attr-defined]
-    else:
-        runpy.run_path(request["argv"][0], run_name="__main__")
+    status: object = None
+    try:
+        if request["module"]:
+            runpy._run_module_as_main(request["module"])  # type: ignore[attr-defined]
+        else:
+            runpy.run_path(request["argv"][0], run_name="__main__")
+    except SystemExit as ended:
+        status = ended.code
+        if not isinstance(status, int | None):
+            raise
+    leave(status or 0)
+
+
+def leave(status: int) -> None:
+    """End as the interpreter does, but for taking every module apart, for which a fork copies all that it shares.
+
+    Returns where a stream can't be written to any more, and the interpreter has to say so.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(status & 0xFF)
 
 
 if __name__ == "__main__":
