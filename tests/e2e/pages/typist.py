@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.warm_start import in_shells
+
 ROOT = Path(__file__).parents[3]
 TYPED_WITHIN_S = 120.0
 MACHINE = """
@@ -157,15 +159,18 @@ def bare_machine(folder: Path) -> Iterator[Typist]:
 @contextlib.contextmanager
 def user_shell(folder: Path, env: Mapping[str, str]) -> Iterator[Typist]:
     """The shell of someone who uses a cluster, in their folder."""
-    with subprocess.Popen(
-        ["bash"],
-        cwd=folder,
-        env={**env, "PATH": f"{ROOT}/.venv/bin:{env['PATH']}"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    ) as shell:
+    with (
+        in_shells.command(folder.with_name(f"{folder.name}-commands")) as commands,
+        subprocess.Popen(
+            ["bash"],
+            cwd=folder,
+            env={**env, "PATH": f"{commands}:{ROOT}/.venv/bin:{env['PATH']}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as shell,
+    ):
         try:
             yield Typist(shell)
         finally:

@@ -11,13 +11,14 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.faults.network import joined
-from tests.support.warm_start import starts
+from tests.support.warm_start import in_shells, starts
 
 from holdfast.dev import processes
 
@@ -232,6 +233,39 @@ def test_a_fork_can_be_killed_and_leaves_nothing(told: Path) -> None:
             process.stdout.readline()
             process.kill()
     assert (process.returncode, len(made)) == (-signal.SIGKILL, 1)
+
+
+TYPED = """
+cd sub; holdfast --version | tr a-z A-Z; holdfast nonsense; echo $?
+for file in job.yaml "a b.yaml"; do HOLDFAST_CONFIG=/nowhere holdfast submit --dry-run "$file" 2>&1; echo $?; done
+"""
+
+
+def test_a_command_in_a_shell_does_what_an_executed_one_does(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/job.yaml").write_text("jobSpec: 1")
+
+    def type_at(commands: Path) -> Run:
+        env = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"}
+        return subprocess.run(["bash", "-c", TYPED], cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    executed = type_at(Path(sys.executable).parent)
+    with in_shells.command(tmp_path / "commands") as commands, forks() as made:
+        forked = type_at(commands)
+    assert (forked.stdout, forked.stderr) == (executed.stdout, executed.stderr)
+    assert len(made) == 4 and "jobSpec" in forked.stdout
+
+
+def test_a_command_ends_when_it_is_killed_in_its_shell(tmp_path: Path) -> None:
+    with in_shells.command(tmp_path / "commands") as commands, forks() as made:
+        killed = subprocess.Popen(
+            [commands / "holdfast", "submit", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        with killed:
+            while not made:
+                time.sleep(0.01)
+            killed.kill()
+            assert killed.stdout is not None and killed.stdout.read() == b"", "open until the command has ended"
 
 
 def ignore_a_signal() -> Callable[[], object]:

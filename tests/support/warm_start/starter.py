@@ -244,16 +244,16 @@ def run(request: dict[str, Any]) -> None:
     """The program, from its first line; the interpreter ends with it."""
     sys.modules["__main__"] = ModuleType("__main__")
     sys.modules["__main__"].__annotations__ = {}
-    status: object = None
+    status: int | None = None
     try:
         if request["module"]:
             runpy._run_module_as_main(request["module"])  # type: ignore[attr-defined]
         else:
             runpy.run_path(request["argv"][0], run_name="__main__")
     except SystemExit as ended:
-        status = ended.code
-        if not isinstance(status, int | None):
+        if not isinstance(ended.code, int | None):
             raise
+        status = ended.code
     leave(status or 0)
 
 
