@@ -2,7 +2,8 @@
 
 ``dataclasses.dataclass`` writes and compiles six functions for a frozen class, when its module is imported. The
 programs have hundreds of such classes, and call few of those functions (ADR 85). All that differs is that
-``inspect.signature`` says nothing of such a class.
+``inspect.signature`` says nothing of such a class. ``replace`` is a method as well, written so: it takes less than half
+the time of ``dataclasses.replace``, which looks up the fields and builds keyword arguments at each call.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from reprlib import recursive_repr
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["dataclass"]
+__all__ = ["dataclass", "replace"]
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass
+    from dataclasses import dataclass, replace
 else:
 
     def dataclass(cls=None, /, *, frozen=False, **options):
@@ -28,10 +29,18 @@ else:
             return _frozen(cls, **options)
         return dataclasses.dataclass(cls, frozen=frozen, **options)
 
+    def replace(one, /, **new):
+        """Copy ``one`` with new values of some fields, as ``dataclasses.replace`` does; one of any dataclass."""
+        try:
+            make = one.__replace__
+        except AttributeError:
+            return dataclasses.replace(one, **new)
+        return make(**new)
+
 
 def _frozen(cls: type, **options: bool) -> Any:
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, **options)(cls)
-    written = {"__init__": _init, "__eq__": _eq, "__hash__": _hash}
+    written = {"__init__": _init, "__eq__": _eq, "__hash__": _hash, "__replace__": _replace}
     methods = _METHODS | {name: _stand_in(made, name, text) for name, text in written.items()}
     own = {name for name, value in vars(cls).items() if value is not None}  # no __hash__ beside an own __eq__
     for name in methods.keys() - own:
@@ -75,6 +84,14 @@ def _eq(made: Any, _: dict[str, Any]) -> str:
 def _hash(made: Any, _: dict[str, Any]) -> str:
     hashed = [each.name for each in dataclasses.fields(made) if (each.compare if each.hash is None else each.hash)]
     return f"def __hash__(self): return hash({_tuple('self', hashed)})"
+
+
+def _replace(made: Any, _: dict[str, Any]) -> str:
+    fields = dataclasses.fields(made)
+    values = [f"self.{each.name} if {each.name} is MISSING else {each.name}" for each in fields]
+    given = [f"{each.name}={value}" if each.kw_only else value for each, value in zip(fields, values, strict=True)]
+    new = "".join(f", {each.name}=MISSING" for each in fields)
+    return f"def __replace__(self, /{', *' if new else ''}{new}): return self.__class__({', '.join(given)})"
 
 
 def _tuple(of: str, names: list[str]) -> str:

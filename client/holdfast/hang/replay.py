@@ -10,9 +10,9 @@ from __future__ import annotations
 import enum
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.judge import verdict
 from holdfast.hang.judge.finding import Finding

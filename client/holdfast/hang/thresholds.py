@@ -6,9 +6,7 @@ of 9,948 public benchmark runs that ``bench/hangs/corpus.py`` scores; it prints 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast._base.job_file.choices import HangAction
 
 

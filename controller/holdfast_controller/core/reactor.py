@@ -5,9 +5,9 @@ Same inputs and times, same results: there is no I/O. No action is performed bef
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
+from holdfast._base.dataclass import replace
 from holdfast._base.job_file.choices import NotificationEvent
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.access import accounts, motd, secrets, sign_in, users

@@ -6,12 +6,12 @@ import copy
 import dataclasses
 import pickle
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any
 
 import pytest
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,8 @@ def test_every_call_has_the_outcome_of_the_standard_library(slots: bool, kw_only
         lambda thing: setattr(thing(a=1), "a", 2),
         lambda thing: delattr(thing(a=1), "a"),
         lambda thing: repr(replace(thing(a=1), b=9)),
+        lambda thing: repr(replace(thing(a=1), d=9, a=2, c=[3])),
+        lambda thing: replace(thing(a=1, c=[4], d=3)) == thing(a=1, c=[4]),
         lambda thing: dataclasses.asdict(thing(a=1, c=[4])),
         lambda thing: thing(a=1).c is not thing(a=1).c,
         lambda thing: thing.__match_args__,
@@ -98,6 +100,22 @@ def test_copies_and_pickles_of_frozen_instances() -> None:
             assert other is not each
     assert copy.copy(Slotted(1, d=4)).d == 4
     assert Plain(1).a == 2
+
+
+def test_a_replacement_has_the_new_values_and_keeps_the_others() -> None:
+    class Child(Plain):
+        pass
+
+    one, child = Slotted(1, (2,), [3], d=4), Child(1, more="x")
+    new = replace(one, a=5, d=6)
+    assert (new.a, new.b, new.d) == (5, (2,), 6)
+    assert new.c is one.c
+    assert one == Slotted(1, (2,), d=4)
+    assert type(replace(child, more="y")) is Child
+    assert replace(child, more="y").a == dataclasses.replace(child, more="y").a == 3, "made by the constructor"
+    for by in (replace, dataclasses.replace):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'e'"):
+            by(one, e=1)
 
 
 def test_a_method_of_the_class_itself_stays() -> None:
@@ -136,3 +154,4 @@ def test_others_are_the_standard_librarys() -> None:
     loose.a = 2
     assert loose == Loose(2)
     assert Ordered(1) < Ordered(2)
+    assert (replace(loose, a=3), replace(Ordered(1), a=2)) == (Loose(3), Ordered(2))

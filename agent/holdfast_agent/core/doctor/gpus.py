@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast.doctor.findings import Finding, error, ok, warning
 from holdfast_agent.core.gpu.faults import stated_faults
 from holdfast_agent.core.model.gpus import Blind, Gpu, Reading

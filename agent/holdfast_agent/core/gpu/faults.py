@@ -20,9 +20,9 @@ the one that an admin has cleared.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast._base.xids import Repair, in_words, repair_of
 from holdfast_agent.core.gpu.signals import Xid
 from holdfast_agent.core.model.gpus import LOST, RESET_REQUIRED, VANISHED, Condition, Gpu, Reading

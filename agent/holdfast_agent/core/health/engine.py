@@ -16,9 +16,9 @@ closes: the next boot begins without it, and an admin may waive it. A subject th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast._base.health import Health, shown
 from holdfast.doctor.findings import Finding, Status
 

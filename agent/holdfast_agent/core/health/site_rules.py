@@ -11,9 +11,8 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast._base.health import Health, shown
 from holdfast._base.printable import one_line
 from holdfast.errors import ConfigError

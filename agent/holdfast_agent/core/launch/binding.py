@@ -12,8 +12,8 @@ be its own. What can't be bound as asked is bound less, or not at all, and says 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 
+from holdfast._base.dataclass import replace
 from holdfast._base.job_file.choices import NumaBinding
 from holdfast._base.spans import spans_of
 from holdfast._session.assignment import Launch

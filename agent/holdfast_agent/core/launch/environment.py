@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast._base.job_file.expand import expand_args, expand_env
 from holdfast._base.job_file.launcher import is_launcher
 from holdfast._session.assignment import Assignment, Launch, Rendezvous

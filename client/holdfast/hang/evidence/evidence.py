@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast._base.printable import spaced_line
 from holdfast.hang.evidence.flight_recorder import Blame, FlightRecord, blamed
 from holdfast.hang.evidence.frames import Frame

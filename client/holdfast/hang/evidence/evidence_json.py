@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from holdfast._base.codec import Format, from_plain, to_plain
+from holdfast._base.dataclass import replace
 from holdfast._base.printable import spaced_line
 from holdfast.hang.evidence.evidence import Dump, Evidence, Look, ProcessEvidence, RankEvidence, thread_stack
 from holdfast.hang.evidence.frames import Frame

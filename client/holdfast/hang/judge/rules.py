@@ -10,8 +10,8 @@ suspects. A job's own timeout takes the place of each rule's time.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
+from holdfast._base.dataclass import replace
 from holdfast.hang.judge import limits
 from holdfast.hang.judge.finding import Finding, Grade, Rule
 from holdfast.hang.judge.snapshot import Seen, View

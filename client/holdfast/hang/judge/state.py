@@ -8,9 +8,9 @@ silence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from holdfast._base.backoff import wait_s
+from holdfast._base.dataclass import replace
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge.finding import Finding
 from holdfast.hang.judge.snapshot import Counts, Seen, View

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge.finding import Finding, Grade, Rule

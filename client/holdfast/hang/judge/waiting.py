@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast.hang.evidence.stacks import Group
 from holdfast.hang.judge.snapshot import Seen, View
 from holdfast.hang.pipeline.features import GpuLook, Motion

@@ -8,10 +8,9 @@ sender's monotonic clock until ``shifted`` moves them onto the reader's.
 from __future__ import annotations
 
 import enum
-from dataclasses import field, replace
+from dataclasses import field
 
-from holdfast._base.dataclass import dataclass
-from holdfast.hang.pipeline.copies import copier
+from holdfast._base.dataclass import dataclass, replace
 from holdfast.hang.pipeline.rank_times import RankTimes
 from holdfast.hang.pipeline.samples import Family, State
 from holdfast.hang.pipeline.waits import Wait
@@ -130,17 +129,16 @@ class RankFeatures:
         )
 
     def shifted(self, by_s: float) -> RankFeatures:
-        return _copied_rank(
+        return replace(
             self,
-            self.still_since_s + by_s,
-            None if self.last_work_s is None else self.last_work_s + by_s,
-            None if self.helpers_s is None else self.helpers_s + by_s,
-            None if self.wait is None else _shifted(self.wait, by_s),
-            None if self.times is None else self.times.shifted(by_s),
+            still_since_s=self.still_since_s + by_s,
+            last_work_s=_shift(self.last_work_s, by_s),
+            helpers_s=_shift(self.helpers_s, by_s),
+            wait=None if self.wait is None else _shifted(self.wait, by_s),
+            times=None if self.times is None else self.times.shifted(by_s),
         )
 
 
-_copied_rank = copier(RankFeatures, "still_since_s", "last_work_s", "helpers_s", "wait", "times")
 _STILL = frozenset({Motion.BLOCKED, Motion.SPINNING, Motion.STOPPED, Motion.ZOMBIE, Motion.EXITED})
 
 
@@ -179,11 +177,13 @@ class OutputFeatures:
     first_step_s: float | None = None
 
     def shifted(self, by_s: float) -> OutputFeatures:
-        times = (self.last_progress_s, self.last_checkpoint_s, self.step_s, self.first_step_s)
-        return _copied_output(self, *(_shift(at_s, by_s) for at_s in times))
-
-
-_copied_output = copier(OutputFeatures, "last_progress_s", "last_checkpoint_s", "step_s", "first_step_s")
+        return replace(
+            self,
+            last_progress_s=_shift(self.last_progress_s, by_s),
+            last_checkpoint_s=_shift(self.last_checkpoint_s, by_s),
+            step_s=_shift(self.step_s, by_s),
+            first_step_s=_shift(self.first_step_s, by_s),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast.hang.evidence.evidence import ThreadStack
 from holdfast.hang.evidence.frames import Frame, meeting, place, without_waiting
 from holdfast.hang.pipeline.waits import A_SIGNAL, A_THREAD, FUTEX, LONG_SLEEP_S, NAP_S, TIME_LIMIT, Wait, WaitKind

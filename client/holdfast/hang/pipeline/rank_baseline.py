@@ -8,9 +8,7 @@ evidence of work does, and so do two moving samples in a row, or two within a mi
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast._base.xids import XidAction, action_of
 from holdfast.hang.pipeline.features import GpuFeatures, GpuLook, Motion, RankFeatures
 from holdfast.hang.pipeline.samples import GpuSample, ProcessSample, RankSample, State

@@ -7,10 +7,7 @@ looks at them.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from holdfast._base.dataclass import dataclass
-from holdfast.hang.pipeline.copies import copier
+from holdfast._base.dataclass import dataclass, replace
 from holdfast.hang.pipeline.samples import GpuSample, RankSample, State
 
 _GAP_S = 30.0
@@ -47,10 +44,7 @@ class RankTimes:
 
     def shifted(self, by_s: float) -> RankTimes:
         """The same on a clock that reads ``by_s`` more."""
-        return self if self.step_s is None else _copied(self, self.step_s + by_s)
-
-
-_copied = copier(RankTimes, "step_s")
+        return self if self.step_s is None else replace(self, step_s=self.step_s + by_s)
 
 
 def added(times: RankTimes, before: RankSample | None, sample: RankSample) -> RankTimes:

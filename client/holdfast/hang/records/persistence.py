@@ -8,8 +8,7 @@ evaluation finds it again, since agents went on watching, and orders new dumps.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from holdfast._base.dataclass import replace
 from holdfast.hang.judge.stages import Rung
 from holdfast.hang.judge.watch import JobWatch
 from holdfast.hang.thresholds import Tuning

@@ -10,9 +10,9 @@ caller does, it is on record, and the log grows slowly.
 from __future__ import annotations
 
 import enum
-from dataclasses import field, replace
+from dataclasses import field
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast_controller.core.model.accounts.token_buckets import Buckets
 
 SUMMARY_S = 60.0

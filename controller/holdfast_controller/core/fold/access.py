@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
+from holdfast._base.dataclass import replace
 from holdfast._base.identity import Kind
 from holdfast_controller.core.events import access as ev
 from holdfast_controller.core.model.accounts.users import Motd, People, SecretNote, SignIn, Token

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import assert_never
 
+from holdfast._base.dataclass import replace
 from holdfast._base.job_file.choices import RestartScope
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.allocation import hold, let_go

@@ -7,9 +7,9 @@ ledger is open. Deadlines that people have set stay where they are.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, TypeVar
 
+from holdfast._base.dataclass import replace
 from holdfast_controller.core.events.cluster import ClockLeapt
 from holdfast_controller.core.goodput.leap import leap_of_host, leap_of_ledger, leap_of_watch
 from holdfast_controller.core.goodput.tape import milliseconds

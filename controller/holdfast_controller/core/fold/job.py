@@ -7,9 +7,9 @@ effects are the reactor's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import assert_never, get_args
 
+from holdfast._base.dataclass import replace
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.fold.access import fold_people
 from holdfast_controller.core.fold.allocation import hold, learn_run_time

@@ -6,8 +6,7 @@ to a day's sums later is that day's by the newer clock. What is settled stays in
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from holdfast._base.dataclass import replace
 from holdfast_controller.core.model.goodput import JobLedger, Progress, ProgressWatch, Reached, Tape
 from holdfast_controller.core.model.hosts.host import Host
 

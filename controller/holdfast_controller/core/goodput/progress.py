@@ -9,8 +9,8 @@ older step, the time since it first had reached that is lost.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
+from holdfast._base.dataclass import replace
 from holdfast.hang.pipeline.features import OutputFeatures, WorkerFeatures
 from holdfast_controller.core.goodput.pace import note_pace
 from holdfast_controller.core.goodput.stretches import note_stretch

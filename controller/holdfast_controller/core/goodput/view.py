@@ -6,9 +6,8 @@ Whether ranks on a silent host run on is not known, so their time since is ``uns
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast_controller.core.goodput.causes import SILENT_HOST, payer_of
 from holdfast_controller.core.goodput.fold import RUNNING
 from holdfast_controller.core.goodput.progress import recorded

@@ -7,8 +7,7 @@ that an agent leaves out is unseen, which is neither healthy nor hung.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from holdfast._base.dataclass import replace
 from holdfast._session.reports import Exit
 from holdfast.hang.pipeline.features import Motion, OutputFeatures, RankFeatures, WorkerFeatures
 from holdfast_controller.core.model.clock import Now

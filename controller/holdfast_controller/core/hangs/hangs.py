@@ -10,8 +10,8 @@ recorded again; a hang that was notified stays open until progress is seen.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
+from holdfast._base.dataclass import replace
 from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.evidence.stacks import Diagnosis
 from holdfast.hang.judge import verdict

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeVar
 
+from holdfast._base.dataclass import replace
 from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.finding import Finding
 from holdfast_controller.core import events as ev

@@ -8,8 +8,7 @@ that have them, each counts as it says. A host that was kept from work before th
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from holdfast._base.dataclass import replace
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.model.hosts.health import ill, in_words, most
 from holdfast_controller.core.model.hosts.host import FailedCheck, Host, Waiver

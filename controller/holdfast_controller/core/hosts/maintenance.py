@@ -7,8 +7,7 @@ A host that isn't well when its maintenance ends, or that was cordoned meanwhile
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from holdfast._base.dataclass import replace
 from holdfast.errors import InvalidInput, Violation, WrongState
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.lifecycle import drain

@@ -6,10 +6,8 @@ Nothing of the next attempt is ordered before. Places that the next attempt will
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from holdfast._base.backoff import wait_s as doubling_s
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast._session.reports import ENDED_BY_THEMSELVES, ExitReason
 from holdfast.errors import WrongState
 from holdfast.hang.pipeline.features import OutputFeatures

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from holdfast._base.dataclass import replace
 from holdfast._base.job_file.launcher import is_login_shell
 from holdfast._session.assignment import Task
 from holdfast._session.reports import Exit, ExitReason

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import groupby
 
+from holdfast._base.dataclass import replace
 from holdfast._base.job_file.choices import RestartScope, SuccessPolicy
 from holdfast._session.reports import Exit, ExitReason, WorkerId
 from holdfast_controller.core import events as ev

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import replace
 
 from holdfast._base.backoff import wait_s
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.events.recovery import Failure
 from holdfast_controller.core.lifecycle.error_report import (

@@ -7,8 +7,8 @@ and says neither in its hello. So whatever is unaccounted for at that point will
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
+from holdfast._base.dataclass import replace
 from holdfast._session.reports import Exit, ExitReason
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.cluster import Cluster

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from holdfast._base.dataclass import replace
 from holdfast._session.reports import ExitReason
 from holdfast.errors import WrongState
 from holdfast_controller.core import events as ev

@@ -7,10 +7,10 @@ is the first process of the primary.
 from __future__ import annotations
 
 import enum
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast._base.job_file.choices import NumaBinding, RestartScope, SuccessPolicy
 from holdfast._base.job_file.label_match import Condition
 from holdfast._base.job_file.rank_variables import WORLD_POOLS

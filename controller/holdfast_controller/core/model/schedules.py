@@ -8,9 +8,9 @@ and then it is due still. ``settled`` is what makes it happen once: all that is 
 from __future__ import annotations
 
 import enum
-from dataclasses import field, replace
+from dataclasses import field
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast_controller.core.model.clock import NEVER, Wall
 from holdfast_controller.core.model.gang import Gang
 

@@ -18,9 +18,9 @@ and the choice among hosts isn't changed either: it looks at the GPUs of hosts f
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast_controller.core.model.gang import Gang, Pool
 from holdfast_controller.core.model.hosts.capacity import HostCapacity, capacity_of, gpu_matches
 from holdfast_controller.core.model.hosts.host import Host

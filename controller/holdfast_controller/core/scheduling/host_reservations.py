@@ -6,10 +6,9 @@ The times are people's, so the wall clock decides and is looked at again at leas
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from holdfast._base import identity, projects
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast._base.job_file.label_match import Condition, contradiction
 from holdfast.errors import InvalidInput, NotFound, Violation
 from holdfast_controller.core.events.reservations import ReservationBegan, ReservationEnded, ReservationMade

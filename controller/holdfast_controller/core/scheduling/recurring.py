@@ -15,10 +15,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from dataclasses import replace
 from typing import assert_never
 
 from holdfast._base import cron, projects
+from holdfast._base.dataclass import replace
 from holdfast._base.job_file.choices import DependencyEnd
 from holdfast.errors import HoldfastError, InvalidInput, NotFound, Violation
 from holdfast_controller.core import events as ev

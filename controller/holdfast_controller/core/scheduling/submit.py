@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
+from holdfast._base.dataclass import replace
 from holdfast.errors import AccountDenied, HoldfastError, InvalidInput, InvalidSpec, NeverFits, TooMany, Violation
 from holdfast_controller.core import events as ev
 from holdfast_controller.core.access.accounts import account_for

@@ -4,8 +4,7 @@ way is computed again when the agent reconnects.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from holdfast._base.dataclass import replace
 from holdfast._session.assignment import Assignment, Launch, Phase, Rendezvous
 from holdfast._session.reports import ExitReason, WorkerId
 from holdfast_controller.core.model.cluster import Cluster

@@ -7,9 +7,8 @@ that a command at the end can be copied.
 from __future__ import annotations
 
 import enum
-from dataclasses import replace
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast._base.job_file.choices import HangAction, UnderuseAction, UnderuseShare
 from holdfast._session.reports import ExitReason
 from holdfast.hang.judge.state import waits_for_person

@@ -7,9 +7,8 @@ one more way to be a caller, and its rights are looked up at each call.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 
 CODE_S = 60.0
 IDLE_S = 12 * 3_600.0

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 from holdfast._base import identity, projects
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast.errors import InvalidInput, Violation
 from holdfast_controller.core.events.shares import QuotaSet
 from holdfast_controller.core.model.accounts.quota import UNLIMITED, USER, Quota, Quotas

@@ -6,10 +6,9 @@ the new job what they wait for, as a scheduling pass does.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
 
-from holdfast._base.dataclass import dataclass
+from holdfast._base.dataclass import dataclass, replace
 from holdfast_controller.core.access.accounts import account_for
 from holdfast_controller.core.fold.job import made_of
 from holdfast_controller.core.lifecycle.dependencies import outcome_of, wait_for_ends

@@ -6,9 +6,9 @@ Ids of jobs are no secret to those who may see hosts; whose they are is.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from holdfast._base.dataclass import replace
 from holdfast_controller.core.model.hosts.capacity import capacity_of, gpu_matches
 from holdfast_controller.core.model.hosts.host import job_of, place_key
 from holdfast_controller.core.model.job import Job

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 
+from holdfast._base.dataclass import replace
 from holdfast_controller.core.lifecycle.arrays import wait_for_turn
 from holdfast_controller.core.lifecycle.dependencies import wait_for_ends
 from holdfast_controller.core.model.accounts.quota import Quotas, Waiting, is_beyond, lack, limited
