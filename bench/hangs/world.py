@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from holdfast._base.dataclass import replace
 from holdfast._base.job_file.choices import HangAction
 from holdfast.hang.evidence.frames import Frame
 from holdfast.hang.evidence.stacks import Diagnosis, RankStack, compared
@@ -268,7 +269,7 @@ class World:
     def _wait(self, rank: int, doing: Doing, at_s: float) -> Wait | None:
         """As the agent sees it: nothing of a rank that moves, and where it is only once its stack was taken."""
         known, since_s = self.did[rank]
-        if known != doing:
+        if known is not doing and known != doing:
             since_s = at_s
         self.did[rank] = doing, since_s
         if doing.wait is None or not self.signals.process:
@@ -392,9 +393,7 @@ class World:
 
 
 def _tree(old: TreeSample, cpu: float, storage: float, spawns: float, elapsed_s: float) -> TreeSample:
-    return TreeSample(
-        old.cpu_s + cpu * elapsed_s,
-        old.storage_bytes + int(storage * elapsed_s),
-        0,
-        old.spawned + int(spawns * elapsed_s),
-    )
+    if cpu == storage == spawns == 0:
+        return old
+    stored, spawned = old.storage_bytes + int(storage * elapsed_s), old.spawned + int(spawns * elapsed_s)
+    return TreeSample(old.cpu_s + cpu * elapsed_s, stored, 0, spawned)

@@ -107,12 +107,7 @@ def _with_motion(
     stirs = max(cpu_share, child_share) >= tuning.blocked_cpu_share or _wakes(base, switches, tuning)
     stirred = stirs and counts
     motion = _motion(base, sample, max(cpu_share, child_share), stirred, tuning)
-    helpers_s = _helpers_worked(base, sample, elapsed_s, tuning)
-    old, new = base.sample.helpers, sample.helpers
-    # A pool that asks a service needs hardly any CPU; each result is written into a pipe.
-    if _rate(new.cpu_s, old.cpu_s, elapsed_s) >= tuning.helper_cpu_share or new.written > old.written:
-        base = replace(base, helpers_ran_s=sample.at_s)
-    base = _note_motion(base, sample, motion, switches, helpers_s, stirred=stirred)
+    base = _note_motion(base, sample, motion, switches, _helpers(base, sample, elapsed_s, tuning), stirred=stirred)
     if counts and _ran_s(process, before) >= tuning.stride_s:
         base = _note_stride(base, sample, tuning)
     if motion is Motion.STIRRING and base.stirs < 2:
@@ -175,7 +170,7 @@ def _note_motion(
     sample: RankSample,
     motion: Motion,
     switches: float | None,
-    helpers_s: float | None,
+    helpers: tuple[float | None, float | None],
     *,
     stirred: bool,
 ) -> Baseline:
@@ -192,7 +187,8 @@ def _note_motion(
         stirs=stirs,
         still_since_s=still_since_s,
         still_longest_s=max(base.still_longest_s, lasted_s),
-        helpers_s=helpers_s,
+        helpers_s=helpers[0],
+        helpers_ran_s=helpers[1],
         switches_s=_towards(base.switches_s, switches if stirred else None),
     )
 
@@ -233,12 +229,16 @@ def _note_work(
     return base
 
 
-def _helpers_worked(base: Baseline, sample: RankSample, elapsed_s: float, tuning: Tuning) -> float | None:
-    """When the rank's helpers were last seen at work."""
+def _helpers(
+    base: Baseline, sample: RankSample, elapsed_s: float, tuning: Tuning
+) -> tuple[float | None, float | None]:
+    """When the rank's helpers were last seen at work, and when they last ran at all."""
     old, new = base.sample.helpers, sample.helpers
-    busy = _rate(new.cpu_s, old.cpu_s, elapsed_s) >= tuning.busy_cpu_share
-    moved = new.storage_bytes - old.storage_bytes >= tuning.work_bytes
-    return sample.at_s if busy or moved else base.helpers_s
+    share = _rate(new.cpu_s, old.cpu_s, elapsed_s)
+    worked = share >= tuning.busy_cpu_share or new.storage_bytes - old.storage_bytes >= tuning.work_bytes
+    # A pool that asks a service needs hardly any CPU; each result is written into a pipe.
+    ran = share >= tuning.helper_cpu_share or new.written > old.written
+    return sample.at_s if worked else base.helpers_s, sample.at_s if ran else base.helpers_ran_s
 
 
 # -- GPU ---------------------------------------------------------------------------------------------------------
