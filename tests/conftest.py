@@ -88,7 +88,8 @@ def _races(path: Path) -> str | None:
 
 WARM = (
     *("e2e/cluster", "e2e/guard", "e2e/hangs", "e2e/hosts", "e2e/jobs", "e2e/pages", "e2e/web", "faults"),
-    *("integration/agent", "integration/client", "integration/controller", "integration/dev"),
+    *("integration/agent", "integration/client", "integration/controller", "integration/daemon"),
+    *("integration/dev", "integration/examples", "security/rights"),
 )
 """Folders whose tests start daemons and commands warm, but for those marked ``cold``, whose subject is the start."""
 
