@@ -285,6 +285,28 @@ app.main()
     assert "ZeroDivisionError: boom" in done.stderr
 
 
+@pytest.mark.parametrize(("words", "status"), [("--version", 0), ("ps --no-such-option", 2)])
+@pytest.mark.parametrize(
+    "meanwhile", ["pass", "sys.setprofile(lambda *_: None)", "threading.Thread(target=last).start()"]
+)
+def test_a_command_ends_as_any_program_does(words: str, status: int, meanwhile: str) -> None:
+    """Though it leaves the taking apart of its modules out, where nobody would see that."""
+    code = f"""
+import atexit, sys, threading, time
+from holdfast.__main__ import main
+def last(): time.sleep(0.2); print("the thread's last")
+atexit.register(print, "at exit")
+{meanwhile}
+sys.argv = ["holdfast", *{words!r}.split()]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    thread = ["the thread's last"] if "Thread" in meanwhile else []
+    assert done.stdout.splitlines()[-1 - len(thread) :] == [*thread, "at exit"]
+    assert bool(done.stderr) == bool(status)
+
+
 def test_a_label_of_a_host_is_taken_apart() -> None:
     assert parameters.host_label("host-0:example.org/rack=a-1") == ("host-0", "example.org/rack", "a-1")
 
