@@ -72,6 +72,7 @@ async def listen_web(
 
     browsers.relayed = relayed
     if not config.web.listen:
+        browsers.opened.set()
         return None
     from holdfast_controller.shell.rest.health import WithHealth
     from holdfast_controller.shell.web.application import application
@@ -81,6 +82,7 @@ async def listen_web(
     app = application(calls(), signed_in, names)
     listener = await listen(config, WithHealth(app, confirmed))
     browsers.reached_at = lambda: (reached_at(config, names), listener.port)
+    browsers.opened.set()
     return listener
 
 

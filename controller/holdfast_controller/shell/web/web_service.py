@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
@@ -26,12 +27,15 @@ class WebService(web_pb2_grpc.WebServiceServicer):
         """Name and port of the page's listener; port 0 where there is none."""
         self.relayed: Callable[[], ASGIApp] | None = None
         """Makes the page for requests that come over gRPC."""
+        self.opened = asyncio.Event()
+        """Set once both are as the settings have them, which is later than a controller's first answers."""
         self._app: ASGIApp | None = None
 
     @unary
     async def CreateLogin(
         self, request: web_pb2.CreateLoginRequest, context: Context
     ) -> web_pb2.CreateLoginResponse:
+        await self.opened.wait()
         host, port = self.reached_at()
         if not port:
             fix = "Use `holdfast web --local`, or have an admin set listen in [web] of controller.toml."
@@ -66,6 +70,7 @@ class WebService(web_pb2_grpc.WebServiceServicer):
         # Only here: a controller whose page is not asked for loads none of it.
         from holdfast_controller.shell.web.relay import relay
 
+        await self.opened.wait()
         if self._app is None:
             assert self.relayed is not None
             self._app = self.relayed()
