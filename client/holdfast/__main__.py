@@ -23,7 +23,7 @@ def main() -> None:
 def _leave(status: int) -> None:
     """End as the interpreter does, but for taking apart all that was loaded: an eighth of a short command's time.
 
-    Returns where that is the interpreter's: a thread goes on, somebody profiles, or a stream can't be written to.
+    Returns where that is the interpreter's: a thread goes on, a profiler watches, or a stream can't be written to.
     """
     others = [each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()]
     if others or sys.getprofile() is not None or sys.gettrace() is not None:
