@@ -64,6 +64,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         patch.setenv("PATH", f"{podman.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         with started(folder / "c", hosts=1, gpus=1) as cluster:
             yield Site(cluster, podman, folder)
+            # Each goes once its job has ended, which takes the agent a moment.
+            cluster.until(lambda: podman.containers() == {}, PATIENCE_S)
         assert podman.containers() == {}
 
 

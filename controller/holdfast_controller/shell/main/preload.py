@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 
 from holdfast_controller.shell.base.config import ControllerConfig
+from holdfast_controller.shell.store import codec
 
 _REST, _WEB = "holdfast_controller.shell.rest", "holdfast_controller.shell.web"
 _ENROLMENT, _METRICS = "holdfast_controller.shell.enrolment", "holdfast._daemon.metrics"
@@ -16,6 +17,7 @@ _ALWAYS = ("encodings.ascii", "encodings.idna")
 
 def preload(config: ControllerConfig) -> None:
     """Load what leading with these settings takes, and would else be loaded then. Runs for a second: in a thread."""
+    codec.prepare()
     for wanted, names in (
         (config.http_port is not None, (f"{_REST}.routes", f"{_REST}.page_routes")),
         (config.web.listen, _PAGE),

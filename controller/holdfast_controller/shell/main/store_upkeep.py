@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from holdfast._daemon import log
 from holdfast_controller.shell.driver import Driver, now
-from holdfast_controller.shell.store import codec, high_water, sweep
+from holdfast_controller.shell.store import high_water, sweep
 from holdfast_controller.shell.store.stored_bytes import ROW_BYTES
 
 EVERY_S = 3_600.0
@@ -25,7 +25,6 @@ async def upkeep(driver: Driver, history_s: Callable[[], float]) -> None:
     ``history_s`` gives the age up to which events of hosts, users and the cluster are kept; 0 for ever.
     """
     store = driver.store
-    await asyncio.to_thread(codec.prepare)
     while True:
         if await asyncio.wrap_future(store.call(store.sweep, _before(driver, history_s()))):
             await asyncio.sleep(PAUSE_S)

@@ -66,7 +66,7 @@ def _adapter(stored: type[Any]) -> TypeAdapter[Any]:
 
 
 def prepare() -> None:
-    """Make the adapters that the first snapshot needs. In a thread: it takes tens of milliseconds."""
+    """Make the adapters that the first snapshot needs: it takes tens of milliseconds."""
     for stored in (Job, Host):
         _adapter(stored)
 
